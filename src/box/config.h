@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BOX_CONFIG_H
+#define BOX_CONFIG_H
+
+/*
+ * boxes/<id>/config.json: what a box is, written once by its creator (and again
+ * by rename), read by every start of its shim. Input like any other: every field
+ * is checked, an unknown version is refused.
+ */
+
+#include "base/buffer.h"
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define BOX_CONFIG_VERSION 1
+#define BOX_CONFIG_BYTES_MAX (4U << 20)
+#define BOX_DISK_NAME "disk"
+#define BOX_SOCKET_NAME "box.sock"
+#define BOX_CONSOLE_NAME "console.log"
+#define BOX_LOG_NAME "log"
+#define BOX_EXIT_NAME "exit"
+#define BOX_LOCK_NAME "lock" /* the shim holds flock LOCK_EX on it as long as it lives */
+#define BOX_CONFIG_NAME "config.json"
+
+struct box_config {
+        char *id;
+        char *name;
+        char *hostname;
+        char *image_id;
+        char *image_name;
+        char *engine; /* "microvm" */
+        char *accel;  /* "auto", "kvm", "tcg" */
+        char *kernel; /* version, or "" for the default */
+        char **argv;  /* whole command (entrypoint and command); empty: no main */
+        char **env;   /* image's and box's, merged */
+        char **labels;
+        char *workdir;     /* "" : "/" */
+        char *user;        /* "" : root */
+        char *stop_signal; /* "SIGTERM" */
+        bool tty;
+        bool open_stdin;
+        bool auto_remove;
+        uint64_t memory_bytes;
+        uint32_t cpu_milli;
+        uint64_t disk_bytes;
+        uint32_t pids_max;
+        int64_t ttl_ms; /* 0: none */
+        int64_t boot_timeout_ms;
+        uint32_t slot;
+        int64_t created_ns;
+};
+
+void box_config_clear(struct box_config *config);
+int box_config_encode(const struct box_config *config, struct buffer *ret_json, cubby_error *err);
+int box_config_decode(const void *json, size_t size, struct box_config *ret, cubby_error *err);
+
+/* How the last run ended: boxes/<id>/exit, published by the shim as its last act. */
+struct box_exit {
+        char reason[24]; /* "exited", "stopped", "killed", "ttl", "vmm-died", "guest-shutdown",
+                            "protocol", "boot-failed", "exec-failed" */
+        char detail[512];
+        int exit_code; /* -1: no command ended */
+        int signal;
+        bool oom;
+        int64_t started_ns;
+        int64_t finished_ns;
+        uint64_t generation;
+        char isolation[16];
+};
+int box_exit_encode(const struct box_exit *exit, struct buffer *ret_json, cubby_error *err);
+int box_exit_decode(const void *json, size_t size, struct box_exit *ret, cubby_error *err);
+
+/*
+ * How a creator starts a shim: `cubby-shim`, with these descriptors and its
+ * working directory irrelevant. The shim needs no path of the home.
+ */
+enum shim_fd {
+        SHIM_FD_BOX = 3,    /* the box's folder */
+        SHIM_FD_STATUS = 4, /* SOCK_SEQPACKET to the creator: struct shim_report, then closed */
+        SHIM_FD_LOCK = 5,   /* the box's lock file, already locked by the creator (flock goes
+                               with the open file, so it stays locked in the shim) */
+        SHIM_FD_ROOTFS = 6,
+        SHIM_FD_VMLINUX = 7,
+        SHIM_FD_INITRAMFS = 8,
+};
+
+/* One packet on SHIM_FD_STATUS. The creator and the shim are the same build, so
+ * the packet is the struct. The shim sends progress, then ready or failed, then
+ * closes. A close without either is a crash of the shim. */
+struct shim_report {
+        enum { REPORT_PROGRESS = 1, REPORT_READY, REPORT_FAILED } kind;
+        int code; /* failed: enum cubby_code */
+        int sys_errno;
+        char text[CUBBY_ERROR_MESSAGE_MAX]; /* progress: the stage; failed: the sentence */
+};
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef STATE_HOME_H
+#define STATE_HOME_H
+
+/*
+ * The home folder: where everything lives, who holds what, and its records.
+ * Several processes use one home at once; the files and locks arbitrate.
+ *
+ *   cubby.db           SQLite, WAL: images, boxes (an index: directories are the truth)
+ *   blobs/sha256/HEX   manifests, configs (and layers once they are kept)
+ *   images/HEX.json    one record per image, from which the database can be rebuilt
+ *   rootfs/HEX/        disk.erofs, made once per config digest
+ *   kernels/VERSION/   vmlinux, modules/, initramfs-*.cpio
+ *   templates/KEY/
+ *   boxes/ID/          config.json, lock, disk, box.sock, console.log, log, exit
+ *   locks/NAME         flock files, freed by the death of their holder
+ *   tmp/NAME           unfinished work, each with a lock that its maker holds
+ */
+
+#include "base/error.h"
+#include "base/log.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct home;
+
+enum home_folder {
+        HOME_ROOT,
+        HOME_BLOBS, /* blobs/sha256 */
+        HOME_IMAGES,
+        HOME_ROOTFS,
+        HOME_KERNELS,
+        HOME_TEMPLATES,
+        HOME_BOXES,
+        HOME_LOCKS,
+        HOME_TMP,
+        HOME_FOLDER_COUNT
+};
+
+/* `path` NULL: the default (see cubby.h). Makes what is missing. Thread-safe handle. */
+int home_open(const char *path, const struct log *log, struct home **ret, cubby_error *err);
+void home_close(struct home *home);
+const char *home_path(const struct home *home);
+/* Descriptor of a folder, owned by the home. */
+int home_folder(const struct home *home, enum home_folder folder);
+const struct log *home_log(const struct home *home);
+
+/*
+ * Named locks between processes and threads; the descriptor that comes back is
+ * the lock, close it to let go. CUBBY_E_TIMEOUT at the deadline (monotonic ms).
+ */
+int home_lock(struct home *home, const char *name, bool exclusive, int64_t deadline_ms, int *ret_fd,
+        cubby_error *err);
+
+/*
+ * A private folder under tmp/ that `home_sweep` leaves alone while the caller's
+ * lock descriptor is open. `ret_name` (32 bytes) is its name beneath HOME_TMP.
+ */
+int home_make_temporary(
+        struct home *home, char ret_name[32], int *ret_dir_fd, int *ret_lock_fd, cubby_error *err);
+
+/* Removes temporaries whose maker is dead; returns bytes freed. */
+int home_sweep(struct home *home, uint64_t *ret_bytes, cubby_error *err);
+
+#endif
