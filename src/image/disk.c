@@ -172,7 +172,7 @@ static int compare_dirents(const void *a, const void *b)
 static int list_folder(
         struct inode *folder, struct dirent_source **ret, size_t *ret_count, cubby_error *err)
 {
-        AUTO_FREE struct entry **children = NULL;
+        AUTO_FREE struct dentry **children = NULL;
         size_t count = 0;
         if (tree_children(folder, &children, &count, err) < 0)
                 return -1;

@@ -13,7 +13,7 @@
 #define WHITEOUT_OPAQUE ".wh..wh..opq"
 #define ID_MAX 0xFFFFFFFELL /* (uid_t)-1 means "no change" to the kernel */
 #define XATTR_VALUE_MAX 65535U
-#define XATTR_NAME_MAX 255U
+#define XATTR_NAME_BYTES 255U
 
 struct reading {
         const struct layer *layer;
@@ -65,7 +65,7 @@ static int measure_xattrs(const struct reading *reading, struct archive_entry *e
         while (archive_entry_xattr_next(entry, &name, &value, &size) == ARCHIVE_OK) {
                 if (name == NULL || !xattr_wanted(name))
                         continue;
-                if (strlen(name) > XATTR_NAME_MAX)
+                if (strlen(name) > XATTR_NAME_BYTES)
                         return cubby_error_set(err, CUBBY_E_IMAGE,
                                 "the name of an extended attribute is too long");
                 total += strlen(name) + 1 + size;

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "image/limits.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>

@@ -48,7 +48,7 @@ const char *quote_name(char ret[QUOTED_MAX], const char *name)
 
 static int compare_entries(const void *a, const void *b)
 {
-        return strcmp(((const struct entry *)a)->name, ((const struct entry *)b)->name);
+        return strcmp(((const struct dentry *)a)->name, ((const struct dentry *)b)->name);
 }
 
 static void inode_free(struct inode *inode)
@@ -62,7 +62,7 @@ static void inode_free(struct inode *inode)
 }
 
 struct child_list {
-        struct entry **entries;
+        struct dentry **entries;
         size_t count;
         size_t capacity;
         bool failed;
@@ -75,7 +75,7 @@ static void collect_child(const void *node, VISIT order, void *data)
                 return;
         if (list->count == list->capacity) {
                 size_t capacity = list->capacity == 0 ? 16 : list->capacity * 2;
-                struct entry **larger =
+                struct dentry **larger =
                         reallocarray(list->entries, capacity, sizeof *list->entries);
                 if (larger == NULL) {
                         list->failed = true;
@@ -84,11 +84,11 @@ static void collect_child(const void *node, VISIT order, void *data)
                 list->entries = larger;
                 list->capacity = capacity;
         }
-        list->entries[list->count++] = *(struct entry *const *)node;
+        list->entries[list->count++] = *(struct dentry *const *)node;
 }
 
 int tree_children(
-        const struct inode *folder, struct entry ***ret, size_t *ret_count, cubby_error *err)
+        const struct inode *folder, struct dentry ***ret, size_t *ret_count, cubby_error *err)
 {
         struct child_list list = {0};
         twalk_r(folder->folder.children, collect_child, &list);
@@ -109,7 +109,7 @@ static void inode_release(struct tree *tree, struct inode *inode, bool discard)
                 return;
         while (S_ISDIR(inode->mode) && inode->folder.children != NULL) {
                 /* The first member of a tsearch node is the key. */
-                struct entry *child = *(struct entry **)inode->folder.children;
+                struct dentry *child = *(struct dentry **)inode->folder.children;
                 (void)tdelete(child, &inode->folder.children, compare_entries);
                 inode_release(tree, child->inode, discard);
                 free(child);
@@ -119,7 +119,7 @@ static void inode_release(struct tree *tree, struct inode *inode, bool discard)
         inode_free(inode);
 }
 
-static void entry_remove(struct tree *tree, struct inode *folder, struct entry *entry)
+static void entry_remove(struct tree *tree, struct inode *folder, struct dentry *entry)
 {
         (void)tdelete(entry, &folder->folder.children, compare_entries);
         if (S_ISDIR(entry->inode->mode))
@@ -128,9 +128,10 @@ static void entry_remove(struct tree *tree, struct inode *folder, struct entry *
         free(entry);
 }
 
-static struct entry *entry_new(const char *name, size_t length, struct inode *inode, uint32_t layer)
+static struct dentry *entry_new(
+        const char *name, size_t length, struct inode *inode, uint32_t layer)
 {
-        struct entry *entry = malloc(sizeof *entry + length + 1);
+        struct dentry *entry = malloc(sizeof *entry + length + 1);
         if (entry == NULL)
                 return NULL;
         entry->inode = inode;
@@ -144,7 +145,7 @@ static struct entry *entry_new(const char *name, size_t length, struct inode *in
 static int folder_insert(struct tree *tree, struct inode *folder, const char *name,
         struct inode *inode, cubby_error *err)
 {
-        struct entry *entry = entry_new(name, strlen(name), inode, tree->layer);
+        struct dentry *entry = entry_new(name, strlen(name), inode, tree->layer);
         if (entry == NULL)
                 return cubby_error_no_memory(err);
         if (tsearch(entry, &folder->folder.children, compare_entries) == NULL) {
@@ -161,21 +162,21 @@ static int folder_insert(struct tree *tree, struct inode *folder, const char *na
         return 0;
 }
 
-static struct entry *folder_find(const struct inode *folder, const char *name)
+static struct dentry *folder_find(const struct inode *folder, const char *name)
 {
         union {
-                struct entry entry;
-                char room[sizeof(struct entry) + NAME_BYTES + 1];
+                struct dentry entry;
+                char room[sizeof(struct dentry) + NAME_BYTES + 1];
         } key;
         size_t length = strlen(name);
         if (length > NAME_BYTES)
                 return NULL;
-        memcpy(key.room + offsetof(struct entry, name), name, length + 1);
+        memcpy(key.room + offsetof(struct dentry, name), name, length + 1);
         void *node = tfind(&key.entry, &folder->folder.children, compare_entries);
-        return node == NULL ? NULL : *(struct entry **)node;
+        return node == NULL ? NULL : *(struct dentry **)node;
 }
 
-static uint32_t entry_layer(const struct entry *entry)
+static uint32_t entry_layer(const struct dentry *entry)
 {
         return S_ISDIR(entry->inode->mode) ? entry->inode->layer : entry->layer;
 }
@@ -342,7 +343,7 @@ static int walk_to_folder(struct tree *tree, const char *path, size_t length, bo
                         walk.folder = walk.folder->folder.parent;
                         continue;
                 }
-                struct entry *entry = folder_find(walk.folder, name);
+                struct dentry *entry = folder_find(walk.folder, name);
                 if (entry == NULL) {
                         if (!create) {
                                 *ret = NULL;
@@ -381,7 +382,7 @@ static int walk_to_parent(struct tree *tree, const char *path, bool create, stru
         return walk_to_folder(tree, path, length, create, ret, err);
 }
 
-const struct entry *tree_find(struct tree *tree, const char *path)
+const struct dentry *tree_find(struct tree *tree, const char *path)
 {
         struct inode *folder = NULL;
         const char *name = NULL;
@@ -441,7 +442,7 @@ int tree_put(struct tree *tree, const char *path, struct entry_facts *facts, cub
         }
         if (walk_to_parent(tree, path, true, &folder, &name, err) < 0)
                 return -1;
-        struct entry *old = folder_find(folder, name);
+        struct dentry *old = folder_find(folder, name);
         if (old != NULL && S_ISDIR(old->inode->mode) && S_ISDIR(facts->mode)) {
                 set_facts(old->inode, facts);
                 old->inode->layer = tree->layer;
@@ -468,7 +469,7 @@ int tree_link(struct tree *tree, const char *path, const char *target, cubby_err
         char quoted[QUOTED_MAX];
         struct inode *folder = NULL;
         const char *name = NULL;
-        const struct entry *from = tree_find(tree, target);
+        const struct dentry *from = tree_find(tree, target);
         if (from == NULL)
                 return cubby_error_set(err, CUBBY_E_IMAGE, "the hard link's target '%s' is missing",
                         quote_name(quoted, target));
@@ -480,7 +481,7 @@ int tree_link(struct tree *tree, const char *path, const char *target, cubby_err
                         err, CUBBY_E_IMAGE, "the root is not a folder in this layer");
         if (count_entry(tree, err) < 0 || walk_to_parent(tree, path, true, &folder, &name, err) < 0)
                 return -1;
-        struct entry *old = folder_find(folder, name);
+        struct dentry *old = folder_find(folder, name);
         if (old == from)
                 return cubby_error_set(err, CUBBY_E_IMAGE, "a hard link to itself");
         /* Held across the removal, which may take away the target's own folder. */
@@ -496,7 +497,7 @@ int tree_link(struct tree *tree, const char *path, const char *target, cubby_err
 /* Removes what lower layers put beneath a folder. */
 static int prune(struct tree *tree, struct inode *folder, cubby_error *err)
 {
-        AUTO_FREE struct entry **children = NULL;
+        AUTO_FREE struct dentry **children = NULL;
         size_t count = 0;
         if (tree_children(folder, &children, &count, err) < 0)
                 return -1;
@@ -515,7 +516,7 @@ int tree_whiteout(struct tree *tree, const char *folder, const char *name, cubby
         struct inode *inode = NULL;
         if (walk_to_folder(tree, folder, strlen(folder), false, &inode, err) < 0)
                 return -1;
-        struct entry *entry = inode == NULL ? NULL : folder_find(inode, name);
+        struct dentry *entry = inode == NULL ? NULL : folder_find(inode, name);
         if (entry == NULL)
                 return 0;
         if (entry_layer(entry) != tree->layer)

@@ -41,7 +41,7 @@ struct inode {
         struct xattr_list *xattrs; /* NULL: none */
         union {
                 struct {
-                        void *children; /* tsearch(3) tree of struct entry */
+                        void *children; /* tsearch(3) tree of struct dentry */
                         struct inode *parent;
                         uint32_t depth;
                         uint32_t folder_count;
@@ -56,7 +56,7 @@ struct inode {
         };
 };
 
-struct entry {
+struct dentry {
         struct inode *inode;
         uint32_t layer; /* that put this name here */
         char name[];
@@ -107,11 +107,11 @@ int tree_whiteout(struct tree *tree, const char *folder, const char *name, cubby
 int tree_opaque(struct tree *tree, const char *folder, cubby_error *err);
 
 /* The entry at a path, links in parent components followed; NULL when there is none. */
-const struct entry *tree_find(struct tree *tree, const char *path);
+const struct dentry *tree_find(struct tree *tree, const char *path);
 
 /* Children of a folder in byte order of their names; the array is the caller's. */
 int tree_children(
-        const struct inode *folder, struct entry ***ret, size_t *ret_count, cubby_error *err);
+        const struct inode *folder, struct dentry ***ret, size_t *ret_count, cubby_error *err);
 
 /* Foreign text made fit for a message: printable ASCII, the rest as \xHH, shortened. */
 #define QUOTED_MAX 160
