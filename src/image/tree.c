@@ -75,8 +75,7 @@ static void collect_child(const void *node, VISIT order, void *data)
                 return;
         if (list->count == list->capacity) {
                 size_t capacity = list->capacity == 0 ? 16 : list->capacity * 2;
-                struct dentry **larger =
-                        reallocarray(list->entries, capacity, sizeof *list->entries);
+                struct dentry **larger = reallocarray(list->entries, capacity, sizeof(void *));
                 if (larger == NULL) {
                         list->failed = true;
                         return;

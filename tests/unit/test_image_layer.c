@@ -331,15 +331,15 @@ static void raw_header(uint8_t block[512], const char *name, char type, const ch
 {
         unsigned int sum = 0;
         memset(block, 0, 512);
-        memcpy(block, name, strlen(name));
-        memcpy(block + 100, "0000644", 7);
-        memcpy(block + 108, "0000000", 7);
-        memcpy(block + 116, "0000000", 7);
+        memcpy(block, name, strlen(name) + 1);
+        memcpy(block + 100, "0000644", 8);
+        memcpy(block + 108, "0000000", 8);
+        memcpy(block + 116, "0000000", 8);
         memcpy(block + 124, size_field, 12);
-        memcpy(block + 136, "00000000000", 11);
+        memcpy(block + 136, "00000000000", 12);
         memset(block + 148, ' ', 8);
         block[156] = (uint8_t)type;
-        memcpy(block + 257, "ustar\00000", 8);
+        memcpy(block + 257, "ustar\00000", sizeof "ustar\00000");
         for (int i = 0; i < 512; i++)
                 sum += block[i];
         (void)snprintf((char *)block + 148, 8, "%06o", sum);
