@@ -11,25 +11,6 @@
 
 #define EXIT_BYTES_MAX (16U * 1024U)
 
-uint32_t signal_number(const char *name)
-{
-        if (strncmp(name, "SIG", 3) == 0)
-                name += 3;
-        if (name[0] >= '0' && name[0] <= '9') {
-                char *end = NULL;
-                unsigned long number = strtoul(name, &end, 10);
-                return *end == '\0' && number >= 1 && number <= 64 ? (uint32_t)number : 0;
-        }
-        if (strcmp(name, "RTMIN+3") == 0) /* what systemd as a box's command wants */
-                return 37;
-        for (int number = 1; number <= 31; number++) {
-                const char *known = sigabbrev_np(number);
-                if (known != NULL && strcmp(known, name) == 0)
-                        return (uint32_t)number;
-        }
-        return 0;
-}
-
 /* The first reason stands. */
 void end_reason(struct shim *shim, const char *reason, const char *detail)
 {
@@ -122,7 +103,7 @@ void end_stop(struct shim *shim, const char *reason, int64_t timeout_ms)
                 return;
         }
         uint8_t payload[4];
-        store_u32(payload, signal_number(shim->config.stop_signal));
+        store_u32(payload, (uint32_t)box_signal_number(shim->config.stop_signal));
         (void)guest_send(shim, FRAME_SIGNAL, 0, stream->id, payload, sizeof payload);
 }
 

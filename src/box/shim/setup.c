@@ -95,7 +95,7 @@ int setup_config(struct shim *shim, cubby_error *err)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "the box's slot %u is out of range",
                         shim->config.slot);
         shim->command.exists = shim->config.argv != NULL && shim->config.argv[0] != NULL;
-        if (signal_number(shim->config.stop_signal) == 0)
+        if (box_signal_number(shim->config.stop_signal) <= 0)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "the box's stop signal is unknown");
         shim->engine = shim->options->find_engine(shim->config.engine);
         if (shim->engine == NULL)

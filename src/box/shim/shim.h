@@ -243,6 +243,5 @@ void end_shutdown(struct shim *shim, int64_t timeout_ms);
 void end_machine_exited(struct shim *shim);
 void end_check_drained(struct shim *shim, int64_t now_ms);
 int end_finish(struct shim *shim);
-uint32_t signal_number(const char *name); /* 0: unknown */
 
 #endif
