@@ -50,21 +50,17 @@ static inline void cleanup_box_config(struct box_config *config)
 
 /* home.c */
 int box_home_open(const cubby_open_options *options, cubby **ret, cubby_error *err);
-void box_home_close(cubby *cubby);
-void box_progress(const cubby *cubby, const char *stage, const char *detail, uint64_t done,
-        uint64_t total);
+void box_home_close(cubby *host);
+void box_progress(
+        const cubby *host, const char *stage, const char *detail, uint64_t done, uint64_t total);
 
 /* options.c: what a box will be, checked; nothing is made. */
-int box_plan(cubby *cubby, const cubby_box_options *options, struct box_config *ret,
-        cubby_error *err);
-/* Finds an image by what people write: a name, an id, or its first digits. */
-int box_find_image(struct home *home, const char *image, struct image_record *ret,
-        cubby_error *err);
+int box_plan(
+        cubby *host, const cubby_box_options *options, struct box_config *ret, cubby_error *err);
 /* "NAME=VALUE" with a name that every shell accepts. */
 int box_check_env(const char *const *env, cubby_error *err);
 /* `base` with the entries of `over` put over or behind it; the caller frees. */
-int box_merge_env(
-        char *const *base, const char *const *over, char ***ret, cubby_error *err);
+int box_merge_env(char *const *base, const char *const *over, char ***ret, cubby_error *err);
 void box_free_list(char **list);
 int box_copy_list(const char *const *list, char ***ret, cubby_error *err);
 
@@ -77,10 +73,10 @@ int box_disk_make(
         struct home *home, uint64_t size_bytes, int dir_fd, const char *name, cubby_error *err);
 
 /* create.c */
-int box_create(cubby *cubby, const cubby_box_options *options, cubby_box **ret, cubby_error *err);
-int box_open(cubby *cubby, const char *name, cubby_box **ret, cubby_error *err);
+int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, cubby_error *err);
+int box_open(cubby *host, const char *name, cubby_box **ret, cubby_error *err);
 int box_open_record(
-        cubby *cubby, const struct box_record *record, cubby_box **ret, cubby_error *err);
+        cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err);
 void box_close(cubby_box *box);
 DEFINE_AUTO(cubby_box, box_close)
 
@@ -99,8 +95,7 @@ enum box_life { BOX_NEVER_STARTED, BOX_ALIVE, BOX_ENDED };
 int box_life(const cubby_box *box, enum box_life *ret, cubby_error *err);
 /* The box's lock; CUBBY_E_STATE when a shim holds it until the deadline. */
 int box_lock(const cubby_box *box, int64_t deadline_ms, int *ret_fd, cubby_error *err);
-int box_write_started(
-        const cubby_box *box, const struct box_started *started, cubby_error *err);
+int box_write_started(const cubby_box *box, const struct box_started *started, cubby_error *err);
 bool box_read_started(const cubby_box *box, struct box_started *ret);
 /* The end of the last run; "shim-died" when the shim could not write it. */
 int box_read_end(const cubby_box *box, struct box_exit *ret, cubby_error *err);
@@ -123,8 +118,7 @@ int box_call(const cubby_box *box, uint16_t type, const void *payload, size_t si
         uint16_t reply_type, int64_t deadline_ms, struct client **ret_client, struct frame *ret,
         cubby_error *err);
 /* Connects, with an error that says in which state the box is when it cannot. */
-int box_connect(
-        const cubby_box *box, int64_t deadline_ms, struct client **ret, cubby_error *err);
+int box_connect(const cubby_box *box, int64_t deadline_ms, struct client **ret, cubby_error *err);
 /* SIGKILL for a shim that does not answer any more; its machine dies with it. */
 int box_kill_shim(const cubby_box *box, cubby_error *err);
 DEFINE_AUTO(client, client_close)
@@ -136,7 +130,7 @@ int box_rename(cubby_box *box, const char *name, cubby_error *err);
 /* list.c */
 int box_get_info(cubby_box *box, cubby_box_info *ret, cubby_error *err);
 void box_info_clear(cubby_box_info *info);
-int box_list(cubby *cubby, bool all, cubby_box_list **ret, cubby_error *err);
+int box_list(cubby *host, bool all, cubby_box_list **ret, cubby_error *err);
 void box_list_free(cubby_box_list *list);
 const char *box_state_name(int state);
 
@@ -147,8 +141,8 @@ int box_inspect(cubby_box *box, char **ret_json, cubby_error *err);
 int box_get_stats(cubby_box *box, cubby_box_stats *ret, cubby_error *err);
 int box_processes(cubby_box *box, cubby_process **ret, size_t *ret_count, bool *ret_truncated,
         cubby_error *err);
-int box_status(const cubby_box *box, int64_t deadline_ms, struct message_status *ret,
-        cubby_error *err);
+int box_status(
+        const cubby_box *box, int64_t deadline_ms, struct message_status *ret, cubby_error *err);
 
 /* logs.c */
 int box_logs(cubby_box *box, const cubby_log_options *options, cubby_log_fn write, void *data,
@@ -172,13 +166,13 @@ DEFINE_AUTO(cubby_exec, box_exec_close)
 int box_exec_turn(cubby_exec *exec, int64_t deadline_ms, cubby_error *err);
 
 /* run.c */
-int box_run(cubby_box *box, const cubby_exec_options *options, const void *input,
-        size_t input_size, cubby_result *ret, cubby_error *err);
+int box_run(cubby_box *box, const cubby_exec_options *options, const void *input, size_t input_size,
+        cubby_result *ret, cubby_error *err);
 
 /* doctor.c, gc.c */
-int box_doctor(cubby *cubby, char **ret_json, cubby_error *err);
-int box_gc(cubby *cubby, uint64_t *ret_bytes, cubby_error *err);
+int box_doctor(cubby *host, char **ret_json, cubby_error *err);
+int box_gc(cubby *host, uint64_t *ret_bytes, cubby_error *err);
 /* The part of it that every opening of a home does. */
-int box_recover(cubby *cubby, uint64_t *ret_bytes, cubby_error *err);
+int box_recover(cubby *host, uint64_t *ret_bytes, cubby_error *err);
 
 #endif

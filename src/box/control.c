@@ -70,8 +70,7 @@ static int simple_call(const cubby_box *box, uint16_t type, const void *payload,
 {
         AUTO(client) struct client *client = NULL;
         struct frame frame;
-        return box_call(
-                box, type, payload, size, reply_type, deadline_ms, &client, &frame, err);
+        return box_call(box, type, payload, size, reply_type, deadline_ms, &client, &frame, err);
 }
 
 /* Reads on until the shim closes the connection. -1 on an ERROR frame or at the deadline. */
@@ -186,9 +185,8 @@ static int end_at_once(cubby_box *box, cubby_error *err)
 int box_kill(cubby_box *box, int signal, cubby_error *err)
 {
         if (signal < 1 || signal > SIGRTMAX)
-                return cubby_error_set(
-                        err, CUBBY_E_INVALID, "there is no signal %d; they are 1 to %d", signal,
-                        SIGRTMAX);
+                return cubby_error_set(err, CUBBY_E_INVALID,
+                        "there is no signal %d; they are 1 to %d", signal, SIGRTMAX);
         int alive = check_alive(box, err);
         if (alive < 0)
                 return -1;
@@ -197,10 +195,9 @@ int box_kill(cubby_box *box, int signal, cubby_error *err)
                         err, CUBBY_E_STATE, "box '%s' does not run", box->config.name);
         uint8_t payload[4];
         store_u32(payload, (uint32_t)signal);
-        int result = signal == SIGKILL
-                ? end_at_once(box, err)
-                : simple_call(box, FRAME_SHIM_KILL, payload, sizeof payload, FRAME_OK,
-                          deadline_after_ms(BOX_CALL_MS), err);
+        int result = signal == SIGKILL ? end_at_once(box, err)
+                                       : simple_call(box, FRAME_SHIM_KILL, payload, sizeof payload,
+                                                 FRAME_OK, deadline_after_ms(BOX_CALL_MS), err);
         if (result < 0)
                 return cubby_error_wrap(err, "killing box '%s'", box->config.name);
         return 0;
@@ -210,8 +207,8 @@ int box_pause(cubby_box *box, bool pause, cubby_error *err)
 {
         if (simple_call(box, pause ? FRAME_SHIM_PAUSE : FRAME_SHIM_UNPAUSE, NULL, 0, FRAME_OK,
                     deadline_after_ms(BOX_CALL_MS), err) < 0)
-                return cubby_error_wrap(err, "%s box '%s'", pause ? "pausing" : "unpausing",
-                        box->config.name);
+                return cubby_error_wrap(
+                        err, "%s box '%s'", pause ? "pausing" : "unpausing", box->config.name);
         return 0;
 }
 
@@ -243,10 +240,9 @@ int box_wait(cubby_box *box, int64_t timeout_ms, int *ret_exit_code, cubby_error
                 AUTO(client) struct client *client = NULL;
                 cubby_error problem = {0};
                 if (box_connect(box, deadline, &client, &problem) == 0 &&
-                        drain(client, deadline, &problem) < 0 &&
-                        problem.code == CUBBY_E_TIMEOUT)
-                        return cubby_error_set(err, CUBBY_E_TIMEOUT,
-                                "box '%s' still runs", box->config.name);
+                        drain(client, deadline, &problem) < 0 && problem.code == CUBBY_E_TIMEOUT)
+                        return cubby_error_set(
+                                err, CUBBY_E_TIMEOUT, "box '%s' still runs", box->config.name);
                 if (box_wait_end(box, deadline, err) < 0)
                         return -1;
         }

@@ -37,11 +37,10 @@ static int write_config(const struct box_config *config, int dir_fd, cubby_error
         return file_publish_at(dir_fd, BOX_CONFIG_NAME, json.data, json.size, 0600, err);
 }
 
-static int fill_folder(
-        cubby *cubby, const struct box_config *config, int dir_fd, cubby_error *err)
+static int fill_folder(cubby *host, const struct box_config *config, int dir_fd, cubby_error *err)
 {
-        box_progress(cubby, "disk", config->name, 0, 0);
-        if (box_disk_make(cubby->home, config->disk_bytes, dir_fd, BOX_DISK_NAME, err) < 0 ||
+        box_progress(host, "disk", config->name, 0, 0);
+        if (box_disk_make(host->home, config->disk_bytes, dir_fd, BOX_DISK_NAME, err) < 0 ||
                 write_config(config, dir_fd, err) < 0)
                 return -1;
         AUTO_FD int lock = openat(
@@ -52,16 +51,16 @@ static int fill_folder(
 }
 
 /* boxes/ID appears whole or not at all. */
-static int publish_folder(cubby *cubby, const struct box_config *config, cubby_error *err)
+static int publish_folder(cubby *host, const struct box_config *config, cubby_error *err)
 {
         char name[32];
         AUTO_FD int dir = -1;
         AUTO_FD int lock = -1;
-        if (home_make_temporary(cubby->home, name, &dir, &lock, err) < 0)
+        if (home_make_temporary(host->home, name, &dir, &lock, err) < 0)
                 return -1;
-        int tmp = home_folder(cubby->home, HOME_TMP);
-        int boxes = home_folder(cubby->home, HOME_BOXES);
-        int result = fill_folder(cubby, config, dir, err);
+        int tmp = home_folder(host->home, HOME_TMP);
+        int boxes = home_folder(host->home, HOME_BOXES);
+        int result = fill_folder(host, config, dir, err);
         if (result == 0 && renameat2(tmp, name, boxes, config->id, RENAME_NOREPLACE) < 0)
                 result = cubby_error_errno(err, errno, "publishing the box's folder");
         if (result < 0)
@@ -72,7 +71,7 @@ static int publish_folder(cubby *cubby, const struct box_config *config, cubby_e
 }
 
 /* A made-up name may be taken; another is tried. */
-static int insert_record(cubby *cubby, struct box_config *config, bool made_up, cubby_error *err)
+static int insert_record(cubby *host, struct box_config *config, bool made_up, cubby_error *err)
 {
         struct box_record record = {.id = config->id,
                 .name = config->name,
@@ -80,7 +79,7 @@ static int insert_record(cubby *cubby, struct box_config *config, bool made_up, 
                 .created_ns = config->created_ns};
         for (int try = 1;; try++) {
                 cubby_error problem = {0};
-                if (box_record_insert(cubby->home, &record, &problem) == 0) {
+                if (box_record_insert(host->home, &record, &problem) == 0) {
                         config->slot = record.slot;
                         return 0;
                 }
@@ -100,12 +99,13 @@ static int insert_record(cubby *cubby, struct box_config *config, bool made_up, 
         }
 }
 
-static int open_folder(cubby *cubby, const char *id, cubby_error *err)
+static int open_folder(cubby *host, const char *id, cubby_error *err)
 {
-        int fd = openat(home_folder(cubby->home, HOME_BOXES), id,
+        int fd = openat(home_folder(host->home, HOME_BOXES), id,
                 O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0 && errno == ENOENT)
-                return cubby_error_set(err, CUBBY_E_NOT_FOUND, "box %.12s is being made or removed", id);
+                return cubby_error_set(
+                        err, CUBBY_E_NOT_FOUND, "box %.12s is being made or removed", id);
         if (fd < 0)
                 return cubby_error_errno(err, errno, "opening the folder of box %.12s", id);
         return fd;
@@ -113,8 +113,8 @@ static int open_folder(cubby *cubby, const char *id, cubby_error *err)
 
 /* The folder may belong to the box's own user: what is in it is not believed
  * where the record says something else. */
-static int read_config(const struct box_record *record, int dir_fd, struct box_config *ret,
-        cubby_error *err)
+static int read_config(
+        const struct box_record *record, int dir_fd, struct box_config *ret, cubby_error *err)
 {
         AUTO_BUFFER struct buffer json;
         buffer_init(&json, BOX_CONFIG_BYTES_MAX);
@@ -132,19 +132,19 @@ static int read_config(const struct box_record *record, int dir_fd, struct box_c
 }
 
 int box_open_record(
-        cubby *cubby, const struct box_record *record, cubby_box **ret, cubby_error *err)
+        cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err)
 {
         AUTO(cubby_box) cubby_box *box = calloc(1, sizeof *box);
         if (box == NULL)
                 return cubby_error_no_memory(err);
-        box->cubby = cubby;
+        box->cubby = host;
         box->dir_fd = -1;
         box->slot = record->slot;
         box->id = strdup(record->id);
         box->image_id = strdup(record->image_id);
         if (box->id == NULL || box->image_id == NULL)
                 return cubby_error_no_memory(err);
-        box->dir_fd = open_folder(cubby, record->id, err);
+        box->dir_fd = open_folder(host, record->id, err);
         if (box->dir_fd < 0)
                 return -1;
         if (read_config(record, box->dir_fd, &box->config, err) < 0)
@@ -153,12 +153,12 @@ int box_open_record(
         return 0;
 }
 
-int box_open(cubby *cubby, const char *name, cubby_box **ret, cubby_error *err)
+int box_open(cubby *host, const char *name, cubby_box **ret, cubby_error *err)
 {
         struct box_record record = {0};
-        if (box_record_find(cubby->home, name, &record, err) < 0)
+        if (box_record_find(host->home, name, &record, err) < 0)
                 return -1;
-        int result = box_open_record(cubby, &record, ret, err);
+        int result = box_open_record(host, &record, ret, err);
         box_record_clear(&record);
         return result;
 }
@@ -174,20 +174,20 @@ void box_close(cubby_box *box)
         free(box);
 }
 
-int box_create(cubby *cubby, const cubby_box_options *options, cubby_box **ret, cubby_error *err)
+int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, cubby_error *err)
 {
         AUTO_CONFIG struct box_config config = {0};
-        if (box_plan(cubby, options, &config, err) < 0)
+        if (box_plan(host, options, &config, err) < 0)
                 return cubby_error_wrap(err, "creating a box");
         /* gc takes it alone: a record whose folder is still being made is no leftover */
         AUTO_FD int lock = -1;
-        if (home_lock(cubby->home, "boxes", false, deadline_after_ms(CREATE_LOCK_MS), &lock, err) <
+        if (home_lock(host->home, "boxes", false, deadline_after_ms(CREATE_LOCK_MS), &lock, err) <
                         0 ||
-                insert_record(cubby, &config, options->name == NULL, err) < 0)
+                insert_record(host, &config, options->name == NULL, err) < 0)
                 return cubby_error_wrap(err, "creating a box");
-        if (publish_folder(cubby, &config, err) < 0) {
-                (void)box_record_remove(cubby->home, config.id, NULL);
+        if (publish_folder(host, &config, err) < 0) {
+                (void)box_record_remove(host->home, config.id, NULL);
                 return cubby_error_wrap(err, "creating box '%s'", config.name);
         }
-        return box_open(cubby, config.id, ret, err);
+        return box_open(host, config.id, ret, err);
 }

@@ -42,8 +42,8 @@ static int run_mke2fs(const char *path, uint64_t size_bytes, cubby_error *err)
         (void)snprintf(journal, sizeof journal, "size=%s",
                 size_bytes >= JOURNAL_FROM ? JOURNAL_MIB : JOURNAL_SMALL_MIB);
         /* The file is all holes, so the tables need no zeroes, now or by a thread in the guest. */
-        const char *const argv[] = {program, "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-L",
-                "cubby", "-J", journal, "-E",
+        const char *const argv[] = {program, "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0",
+                "-L", "cubby", "-J", journal, "-E",
                 "root_owner=0:0,nodiscard,assume_storage_prezeroed=1", path, size, NULL};
         return spawn_run(argv, NULL, deadline_after_ms(MKE2FS_MS), err);
 }
@@ -76,11 +76,10 @@ static int make_blank(struct home *home, const char *name, uint64_t size_bytes, 
                 ? cubby_error_errno(err, errno, "making a disk of %" PRIu64 " bytes", size_bytes)
                 : run_mke2fs(path, size_bytes, err);
         if (result == 0 && !looks_whole(fd, size_bytes))
-                result = cubby_error_set(
-                        err, CUBBY_E_SYSTEM, "mke2fs made no disk of %" PRIu64 " bytes", size_bytes);
+                result = cubby_error_set(err, CUBBY_E_SYSTEM,
+                        "mke2fs made no disk of %" PRIu64 " bytes", size_bytes);
         if (result == 0 &&
-                (fsync(fd) < 0 ||
-                        renameat(dir, name, home_folder(home, HOME_TEMPLATES), name) < 0))
+                (fsync(fd) < 0 || renameat(dir, name, home_folder(home, HOME_TEMPLATES), name) < 0))
                 result = cubby_error_errno(err, errno, "keeping '%s'", name);
         (void)dir_remove_at(home_folder(home, HOME_TMP), folder, NULL);
         return result;
@@ -88,8 +87,8 @@ static int make_blank(struct home *home, const char *name, uint64_t size_bytes, 
 
 static int open_blank(struct home *home, const char *name, uint64_t size_bytes, int *ret_fd)
 {
-        AUTO_FD int fd = openat(
-                home_folder(home, HOME_TEMPLATES), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        AUTO_FD int fd =
+                openat(home_folder(home, HOME_TEMPLATES), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         if (fd < 0 || !looks_whole(fd, size_bytes))
                 return -1;
         *ret_fd = take_fd(&fd);

@@ -50,7 +50,7 @@ struct cubby_exec {
         bool turning;
         bool signalled; /* event_fd is readable */
         struct chunk *first, *last;
-        struct chunk *shown; /* what the last event points to */
+        struct chunk *shown;              /* what the last event points to */
         uint32_t window[CHANNEL_COUNT];   /* what the box may still send */
         uint32_t consumed[CHANNEL_COUNT]; /* taken by the caller, not credited yet */
         uint32_t stdin_window;            /* what we may still send */
@@ -305,15 +305,15 @@ static struct slice text_slice(const char *text)
         return (struct slice){.data = (const uint8_t *)text, .size = strlen(text)};
 }
 
-static int slices_of(const char *const *texts, struct slice **ret, uint32_t *ret_count,
-        cubby_error *err)
+static int slices_of(
+        const char *const *texts, struct slice **ret, uint32_t *ret_count, cubby_error *err)
 {
         size_t count = 0;
         while (texts != NULL && texts[count] != NULL)
                 count++;
         if (count > WIRE_ARGUMENTS_MAX)
-                return cubby_error_set(err, CUBBY_E_INVALID,
-                        "more than %u arguments or variables", WIRE_ARGUMENTS_MAX);
+                return cubby_error_set(err, CUBBY_E_INVALID, "more than %u arguments or variables",
+                        WIRE_ARGUMENTS_MAX);
         struct slice *slices = calloc(count + 1, sizeof *slices);
         if (slices == NULL)
                 return cubby_error_no_memory(err);
@@ -331,13 +331,13 @@ static int slices_of(const char *const *texts, struct slice **ret, uint32_t *ret
         return 0;
 }
 
-static int encode(cubby_box *box, const cubby_exec_options *options, struct buffer *payload,
-        cubby_error *err)
+static int encode(
+        cubby_box *box, const cubby_exec_options *options, struct buffer *payload, cubby_error *err)
 {
         const char *cwd = options->workdir != NULL ? options->workdir : box->config.workdir;
         const char *user = options->user != NULL ? options->user : box->config.user;
-        struct message_exec message = {
-                .flags = (options->tty ? EXEC_TTY : 0U) | (options->open_stdin ? EXEC_STDIN : 0U) |
+        struct message_exec message = {.flags = (options->tty ? EXEC_TTY : 0U) |
+                        (options->open_stdin ? EXEC_STDIN : 0U) |
                         (options->detach ? EXEC_DETACH : 0U),
                 .timeout_ms = (uint32_t)options->timeout_ms,
                 .rows = options->tty && options->rows == 0 ? ROWS_DEFAULT : options->rows,
@@ -606,8 +606,7 @@ int box_exec_close_stdin(cubby_exec *exec, cubby_error *err)
         (void)pthread_mutex_unlock(&exec->lock);
         if (nothing)
                 return 0;
-        return send_frame(
-                exec, FRAME_EOF, CHANNEL_STDIN, NULL, 0, deadline_after_ms(SEND_MS), err);
+        return send_frame(exec, FRAME_EOF, CHANNEL_STDIN, NULL, 0, deadline_after_ms(SEND_MS), err);
 }
 
 static int check_running(cubby_exec *exec, cubby_error *err)
@@ -634,6 +633,6 @@ int box_exec_resize(cubby_exec *exec, uint16_t rows, uint16_t columns, cubby_err
         store_u16(payload + 2, columns);
         if (check_running(exec, err) < 0)
                 return -1;
-        return send_frame(exec, FRAME_RESIZE, 0, payload, sizeof payload,
-                deadline_after_ms(SEND_MS), err);
+        return send_frame(
+                exec, FRAME_RESIZE, 0, payload, sizeof payload, deadline_after_ms(SEND_MS), err);
 }

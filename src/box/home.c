@@ -23,17 +23,17 @@ int box_home_open(const cubby_open_options *options, cubby **ret, cubby_error *e
         return 0;
 }
 
-void box_home_close(cubby *cubby)
+void box_home_close(cubby *host)
 {
-        if (cubby == NULL)
+        if (host == NULL)
                 return;
-        home_close(cubby->home);
-        free(cubby);
+        home_close(host->home);
+        free(host);
 }
 
-void box_progress(const cubby *cubby, const char *stage, const char *detail, uint64_t done,
-        uint64_t total)
+void box_progress(
+        const cubby *host, const char *stage, const char *detail, uint64_t done, uint64_t total)
 {
-        if (cubby->progress != NULL)
-                cubby->progress(cubby->progress_data, stage, detail, done, total);
+        if (host->progress != NULL)
+                host->progress(host->progress_data, stage, detail, done, total);
 }

@@ -68,8 +68,7 @@ int box_life(const cubby_box *box, enum box_life *ret, cubby_error *err)
         return 0;
 }
 
-int box_write_started(
-        const cubby_box *box, const struct box_started *started, cubby_error *err)
+int box_write_started(const cubby_box *box, const struct box_started *started, cubby_error *err)
 {
         json_t *root = json_pack("{s:I, s:s}", "started_ns", (json_int_t)started->started_ns,
                 "isolation", started->isolation);
@@ -86,8 +85,7 @@ bool box_read_started(const cubby_box *box, struct box_started *ret)
         buffer_init(&text, STARTED_BYTES_MAX);
         if (file_read_at(box->dir_fd, BOX_STARTED_NAME, &text, NULL) < 0)
                 return false;
-        json_t *root =
-                json_loadb((const char *)text.data, text.size, JSON_REJECT_DUPLICATES, NULL);
+        json_t *root = json_loadb((const char *)text.data, text.size, JSON_REJECT_DUPLICATES, NULL);
         json_int_t started_ns = 0;
         const char *isolation = NULL;
         struct box_started started = {0};
@@ -133,8 +131,8 @@ int box_exit_code(const struct box_exit *exit)
                 return 128 + exit->signal;
         if (exit->exit_code >= 0)
                 return exit->exit_code;
-        bool orderly = strcmp(exit->reason, "stopped") == 0 ||
-                strcmp(exit->reason, "guest-shutdown") == 0;
+        bool orderly =
+                strcmp(exit->reason, "stopped") == 0 || strcmp(exit->reason, "guest-shutdown") == 0;
         return orderly ? 0 : 137;
 }
 

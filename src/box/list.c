@@ -91,8 +91,7 @@ static int fill_running(const cubby_box *box, cubby_box_info *info, cubby_error 
 
 static bool ended_well(const char *reason)
 {
-        static const char *const good[] = {
-                "exited", "stopped", "killed", "ttl", "guest-shutdown"};
+        static const char *const good[] = {"exited", "stopped", "killed", "ttl", "guest-shutdown"};
         for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
                 if (strcmp(reason, good[i]) == 0)
                         return true;
@@ -173,17 +172,17 @@ void box_list_free(cubby_box_list *list)
 }
 
 /* A box that is being made, removed or is unreadable does not spoil the list. */
-static bool describe(cubby *cubby, const struct box_record *record, bool all, cubby_box_info *ret)
+static bool describe(cubby *host, const struct box_record *record, bool all, cubby_box_info *ret)
 {
         AUTO(cubby_box) cubby_box *box = NULL;
         cubby_error problem = {0};
         cubby_box_info info = {0};
-        if (box_open_record(cubby, record, &box, &problem) < 0 ||
+        if (box_open_record(host, record, &box, &problem) < 0 ||
                 fill(box, record->name, &info, &problem) < 0) {
                 box_info_clear(&info);
                 if (problem.code != CUBBY_E_NOT_FOUND)
-                        log_line(&cubby->log, LOG_WARNING, "box %s is not listed: %s",
-                                record->name, problem.message);
+                        log_line(&host->log, LOG_WARNING, "box %s is not listed: %s", record->name,
+                                problem.message);
                 return false;
         }
         bool runs = info.state == CUBBY_BOX_RUNNING || info.state == CUBBY_BOX_PAUSED;
@@ -198,11 +197,11 @@ static bool describe(cubby *cubby, const struct box_record *record, bool all, cu
 
 DEFINE_AUTO(cubby_box_list, box_list_free)
 
-int box_list(cubby *cubby, bool all, cubby_box_list **ret, cubby_error *err)
+int box_list(cubby *host, bool all, cubby_box_list **ret, cubby_error *err)
 {
         struct box_record *records = NULL;
         size_t count = 0;
-        if (box_record_list(cubby->home, &records, &count, err) < 0)
+        if (box_record_list(host->home, &records, &count, err) < 0)
                 return -1;
         AUTO(cubby_box_list) cubby_box_list *list = calloc(1, sizeof *list);
         if (list != NULL)
@@ -212,7 +211,7 @@ int box_list(cubby *cubby, bool all, cubby_box_list **ret, cubby_error *err)
                 return cubby_error_no_memory(err);
         }
         for (size_t i = 0; i < count; i++)
-                if (describe(cubby, &records[i], all, &list->boxes[list->count]))
+                if (describe(host, &records[i], all, &list->boxes[list->count]))
                         list->count++;
         box_record_list_free(records, count);
         *ret = take_ptr(&list);

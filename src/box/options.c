@@ -44,8 +44,8 @@ static const char *const *constant(char *const *list)
 }
 
 /* first and then second, as one list. */
-static int join_lists(const char *const *first, const char *const *second, char ***ret,
-        cubby_error *err)
+static int join_lists(
+        const char *const *first, const char *const *second, char ***ret, cubby_error *err)
 {
         size_t firsts = count(first);
         size_t total = firsts + count(second);
@@ -116,37 +116,6 @@ int box_merge_env(char *const *base, const char *const *over, char ***ret, cubby
         return 0;
 }
 
-int box_find_image(struct home *home, const char *image, struct image_record *ret,
-        cubby_error *err)
-{
-        AUTO_FREE char *name = NULL;
-        cubby_error problem = {0};
-        if (image_name_normalize(image, &name, &problem) == 0 &&
-                image_record_find(home, name, ret, &problem) == 0)
-                return 0;
-        if (name != NULL && problem.code != CUBBY_E_NOT_FOUND) {
-                if (err != NULL)
-                        *err = problem;
-                return -1;
-        }
-        cubby_error second = {0};
-        if (image_record_find(home, image, ret, &second) == 0)
-                return 0;
-        if (second.code != CUBBY_E_NOT_FOUND) {
-                if (err != NULL)
-                        *err = second;
-                return -1;
-        }
-        if (name == NULL)
-                return cubby_error_set(err, CUBBY_E_NOT_FOUND,
-                        "there is no image '%s', and it is no valid name: %s", image,
-                        problem.message);
-        return cubby_error_set(err, CUBBY_E_NOT_FOUND,
-                "there is no image '%s'; see `cubby images`, or import it with "
-                "`cubby image import`",
-                image);
-}
-
 static int set_text(char **field, const char *given, const char *otherwise, cubby_error *err)
 {
         *field = strdup(given != NULL ? given : otherwise);
@@ -205,8 +174,8 @@ static uint64_t whole_mib(uint64_t bytes)
 static int plan_numbers(
         const cubby_box_options *options, struct box_config *config, cubby_error *err)
 {
-        config->memory_bytes = options->memory_bytes == 0 ? MEMORY_DEFAULT
-                                                          : whole_mib(options->memory_bytes);
+        config->memory_bytes =
+                options->memory_bytes == 0 ? MEMORY_DEFAULT : whole_mib(options->memory_bytes);
         config->disk_bytes =
                 options->disk_bytes == 0 ? DISK_DEFAULT : whole_mib(options->disk_bytes);
         config->cpu_milli = options->cpu_milli == 0 ? CPU_MILLI_DEFAULT : options->cpu_milli;
@@ -236,11 +205,11 @@ static int plan_numbers(
         return 0;
 }
 
-static int plan_kernel(cubby *cubby, const cubby_box_options *options, struct box_config *config,
-        cubby_error *err)
+static int plan_kernel(
+        cubby *host, const cubby_box_options *options, struct box_config *config, cubby_error *err)
 {
         struct kernel kernel = {0};
-        if (kernel_ensure(cubby->home, options->kernel, cubby->progress, cubby->progress_data,
+        if (kernel_ensure(host->home, options->kernel, host->progress, host->progress_data,
                     &kernel, err) < 0)
                 return -1;
         config->kernel = take_ptr(&kernel.version);
@@ -248,7 +217,7 @@ static int plan_kernel(cubby *cubby, const cubby_box_options *options, struct bo
         return 0;
 }
 
-static int plan(cubby *cubby, const cubby_box_options *options, const struct image_record *image,
+static int plan(cubby *host, const cubby_box_options *options, const struct image_record *image,
         struct box_config *config, cubby_error *err)
 {
         __attribute__((cleanup(cleanup_runtime))) struct image_runtime runtime = {0};
@@ -270,19 +239,19 @@ static int plan(cubby *cubby, const cubby_box_options *options, const struct ima
         if (options->kernel == NULL)
                 return 0;
         free(take_ptr(&config->kernel));
-        return plan_kernel(cubby, options, config, err) < 0 ? -1 : box_config_check(config, err);
+        return plan_kernel(host, options, config, err) < 0 ? -1 : box_config_check(config, err);
 }
 
-int box_plan(cubby *cubby, const cubby_box_options *options, struct box_config *ret,
-        cubby_error *err)
+int box_plan(
+        cubby *host, const cubby_box_options *options, struct box_config *ret, cubby_error *err)
 {
         if (options->image == NULL || options->image[0] == '\0')
                 return cubby_error_set(err, CUBBY_E_INVALID, "a box needs an image");
         struct image_record image = {0};
-        if (box_find_image(cubby->home, options->image, &image, err) < 0)
+        if (image_find(host->home, options->image, &image, err) < 0)
                 return -1;
         AUTO_CONFIG struct box_config config = {0};
-        int result = plan(cubby, options, &image, &config, err);
+        int result = plan(host, options, &image, &config, err);
         image_record_clear(&image);
         if (result < 0)
                 return -1;

@@ -15,20 +15,20 @@
  * The folder leaves boxes/ by one rename; what a crash leaves after it is a
  * temporary that the next start sweeps, and a record without a folder.
  */
-static int remove_folder(cubby *cubby, const char *id, cubby_error *err)
+static int remove_folder(cubby *host, const char *id, cubby_error *err)
 {
         char name[32];
         AUTO_FD int dir = -1;
         AUTO_FD int lock = -1;
-        if (home_make_temporary(cubby->home, name, &dir, &lock, err) < 0)
+        if (home_make_temporary(host->home, name, &dir, &lock, err) < 0)
                 return -1;
         int result = 0;
-        if (renameat(home_folder(cubby->home, HOME_BOXES), id, dir, "box") < 0 && errno != ENOENT)
+        if (renameat(home_folder(host->home, HOME_BOXES), id, dir, "box") < 0 && errno != ENOENT)
                 result = cubby_error_errno(err, errno, "removing the folder of box %.12s", id);
         if (result == 0)
-                result = box_record_remove(cubby->home, id, err);
+                result = box_record_remove(host->home, id, err);
         cubby_error problem = {0};
-        if (dir_remove_at(home_folder(cubby->home, HOME_TMP), name, &problem) < 0 && result == 0) {
+        if (dir_remove_at(home_folder(host->home, HOME_TMP), name, &problem) < 0 && result == 0) {
                 if (err != NULL)
                         *err = problem;
                 return -1;

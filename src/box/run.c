@@ -25,8 +25,7 @@ static void collector_free(struct collector *collector)
 }
 #define AUTO_COLLECTOR __attribute__((cleanup(collector_free)))
 
-static int collect(
-        struct collector *collector, const uint8_t *data, size_t size, cubby_error *err)
+static int collect(struct collector *collector, const uint8_t *data, size_t size, cubby_error *err)
 {
         size_t room = HALF - collector->head.size;
         size_t first = size < room ? size : room;
@@ -58,8 +57,8 @@ static int finish(struct collector *collector, char **ret, size_t *ret_size, cub
         uint64_t left_out = after_head - tail;
         char gap[GAP_TEXT_MAX] = "";
         if (left_out > 0)
-                (void)snprintf(gap, sizeof gap, "\n[... %" PRIu64 " bytes left out ...]\n",
-                        left_out);
+                (void)snprintf(
+                        gap, sizeof gap, "\n[... %" PRIu64 " bytes left out ...]\n", left_out);
         size_t size = collector->head.size + strlen(gap) + tail;
         char *text = malloc(size + 1);
         if (text == NULL)
@@ -152,8 +151,8 @@ static int run(cubby_exec *exec, int64_t deadline_ms, struct feeding *feeding,
         }
 }
 
-int box_run(cubby_box *box, const cubby_exec_options *options, const void *input,
-        size_t input_size, cubby_result *ret, cubby_error *err)
+int box_run(cubby_box *box, const cubby_exec_options *options, const void *input, size_t input_size,
+        cubby_result *ret, cubby_error *err)
 {
         AUTO_COLLECTOR struct collector output = {0};
         AUTO_COLLECTOR struct collector errors = {0};
@@ -174,8 +173,8 @@ int box_run(cubby_box *box, const cubby_exec_options *options, const void *input
         cubby_result result = {0};
         if (run(exec, deadline, &feeding, &output, &errors, &result.exit, err) < 0 ||
                 finish(&output, &result.output, &result.output_size, err) < 0)
-                return cubby_error_wrap(err, "running '%.128s' in box '%s'", options->argv[0],
-                        box->config.name);
+                return cubby_error_wrap(
+                        err, "running '%.128s' in box '%s'", options->argv[0], box->config.name);
         if (finish(&errors, &result.errors, &result.errors_size, err) < 0) {
                 free(result.output);
                 return -1;

@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LOCK_MS 1000       /* a probe holds the lock for moments only */
+#define LOCK_MS 1000          /* a probe holds the lock for moments only */
 #define REPORT_SLACK_MS 15000 /* beyond the boot timeout: the shim itself reports that */
 #define PATH_DEFAULT "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -46,17 +46,17 @@ static bool needs_kernel(const cubby_box *box)
 
 static int open_kernel(const cubby_box *box, struct parts *parts, cubby_error *err)
 {
-        cubby *cubby = box->cubby;
+        cubby *host = box->cubby;
         AUTO_FREE char *agent = NULL;
         if (box_find_program("cubby-agent", &agent, err) < 0)
                 return -1;
         struct kernel kernel = {0};
         const char *wanted = box->config.kernel[0] == '\0' ? NULL : box->config.kernel;
-        if (kernel_ensure(cubby->home, wanted, cubby->progress, cubby->progress_data, &kernel,
-                    err) < 0)
+        if (kernel_ensure(
+                    host->home, wanted, host->progress, host->progress_data, &kernel, err) < 0)
                 return -1;
-        int result = kernel_open(
-                cubby->home, &kernel, agent, &parts->vmlinux, &parts->initramfs, err);
+        int result =
+                kernel_open(host->home, &kernel, agent, &parts->vmlinux, &parts->initramfs, err);
         kernel_clear(&kernel);
         return result;
 }
@@ -65,12 +65,11 @@ static int open_kernel(const cubby_box *box, struct parts *parts, cubby_error *e
 static int mark_started(const cubby_box *box, const char *isolation, cubby_error *err)
 {
         struct box_started started = {.started_ns = clock_realtime_ns()};
-        (void)snprintf(started.isolation, sizeof started.isolation, "%s", isolation);
+        (void)snprintf(started.isolation, sizeof started.isolation, "%.15s", isolation);
         return box_write_started(box, &started, err);
 }
 
-static int launch(
-        const cubby_box *box, struct parts *parts, int *ret_pidfd, cubby_error *err)
+static int launch(const cubby_box *box, struct parts *parts, int *ret_pidfd, cubby_error *err)
 {
         AUTO_FREE char *program = NULL;
         if (box_find_program("cubby-shim", &program, err) < 0)

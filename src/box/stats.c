@@ -12,16 +12,16 @@
 
 #define PROC_BYTES_MAX (64U << 10)
 
-int box_status(const cubby_box *box, int64_t deadline_ms, struct message_status *ret,
-        cubby_error *err)
+int box_status(
+        const cubby_box *box, int64_t deadline_ms, struct message_status *ret, cubby_error *err)
 {
         AUTO(client) struct client *client = NULL;
         struct frame frame;
-        if (box_call(box, FRAME_SHIM_STATUS, NULL, 0, FRAME_SHIM_STATUS_REPLY, deadline_ms,
-                    &client, &frame, err) < 0)
+        if (box_call(box, FRAME_SHIM_STATUS, NULL, 0, FRAME_SHIM_STATUS_REPLY, deadline_ms, &client,
+                    &frame, err) < 0)
                 return -1;
-        if (!message_status_decode((struct slice){.data = frame.payload, .size = frame.length},
-                    ret))
+        if (!message_status_decode(
+                    (struct slice){.data = frame.payload, .size = frame.length}, ret))
                 return cubby_error_set(err, CUBBY_E_PROTOCOL, "the shim's status has a bad layout");
         return 0;
 }
