@@ -325,7 +325,7 @@ static bool take_in(struct agent *agent)
                 return false;
         agent->in.size += got > 0 ? (size_t)got : 0;
         size_t at = 0;
-        for (;;) {
+        while (agent->fate == FATE_NONE) {
                 struct frame frame;
                 int64_t used = frame_decode(
                         agent->in.data + at, agent->in.size - at, FRAME_TO_GUEST_MAX, &frame);
