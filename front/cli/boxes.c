@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "boxes.h"
 
-#include <string.h>
-
 int each_box(struct cli *cli, struct args args, box_action action, const void *settings)
 {
         int result = cli_open(cli);
@@ -21,25 +19,4 @@ int each_box(struct cli *cli, struct args args, box_action action, const void *s
                 (void)fflush(stdout);
         }
         return result;
-}
-
-const char *familiar_name(const char *name)
-{
-        static const char *const prefixes[] = {"docker.io/library/", "docker.io/"};
-
-        for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
-                size_t length = strlen(prefixes[i]);
-
-                if (strncmp(name, prefixes[i], length) == 0)
-                        return name + length;
-        }
-        return name;
-}
-
-const char *short_id(const char *id, char *text)
-{
-        if (strncmp(id, "sha256:", 7) == 0)
-                id += 7;
-        (void)snprintf(text, 13, "%s", id);
-        return text;
 }

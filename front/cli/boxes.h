@@ -8,9 +8,4 @@
 typedef int (*box_action)(cubby_box *box, const void *settings, cubby_error *err);
 int each_box(struct cli *cli, struct args args, box_action action, const void *settings);
 
-/* "docker.io/library/python:3.12" as people write it: "python:3.12". */
-const char *familiar_name(const char *name);
-/* The first 12 digits of an id, "sha256:" left out. Writes into text[13]. */
-const char *short_id(const char *id, char *text);
-
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "filter.h"
-#include "boxes.h"
+#include "names.h"
 #include "values.h"
 
 #include <string.h>

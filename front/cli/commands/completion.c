@@ -76,25 +76,25 @@ static void for_groups(void (*each)(const char *group))
 
 /* ------------------------------------------------------------------ bash -- */
 
-static const char bash_head[] =
-        "# bash completion for cubby\n"
-        "_cubby() {\n"
-        "        local current=${COMP_WORDS[COMP_CWORD]} command='' kind=none options='' words='' i\n"
-        "        COMPREPLY=()\n"
-        "        for ((i = 1; i < COMP_CWORD; i++)); do\n"
-        "                case ${COMP_WORDS[i]} in\n"
-        "                --home) ((i++)) ;;\n"
-        "                -*) ;;\n"
-        "                *)\n"
-        "                        command=\"$command ${COMP_WORDS[i]}\"\n"
-        "                        case $command in\n"
-        "                        ' image' | ' kernel') ;;\n"
-        "                        *) break ;;\n"
-        "                        esac\n"
-        "                        ;;\n"
-        "                esac\n"
-        "        done\n"
-        "        case ${command# } in\n";
+static const char bash_head[] = "# bash completion for cubby\n"
+                                "_cubby() {\n"
+                                "        local current=${COMP_WORDS[COMP_CWORD]} command='' "
+                                "kind=none options='' words='' i\n"
+                                "        COMPREPLY=()\n"
+                                "        for ((i = 1; i < COMP_CWORD; i++)); do\n"
+                                "                case ${COMP_WORDS[i]} in\n"
+                                "                --home) ((i++)) ;;\n"
+                                "                -*) ;;\n"
+                                "                *)\n"
+                                "                        command=\"$command ${COMP_WORDS[i]}\"\n"
+                                "                        case $command in\n"
+                                "                        ' image' | ' kernel') ;;\n"
+                                "                        *) break ;;\n"
+                                "                        esac\n"
+                                "                        ;;\n"
+                                "                esac\n"
+                                "        done\n"
+                                "        case ${command# } in\n";
 
 static const char bash_tail[] =
         "        esac\n"

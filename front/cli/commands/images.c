@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../boxes.h"
+#include "../names.h"
 #include "../format.h"
 #include "../values.h"
 #include "commands.h"

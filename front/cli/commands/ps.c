@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../boxes.h"
+#include "../names.h"
 #include "../filter.h"
 #include "../format.h"
 #include "../text.h"
