@@ -200,9 +200,9 @@ void help_command(FILE *out, const struct command *command)
         const struct option *option;
         bool letter_taken = false;
 
-        (void)fprintf(out, "Usage:  cubby %s%s%s %s\n\n",
+        (void)fprintf(out, "Usage:  cubby %s%s%s%s%s\n\n",
                 command->group == NULL ? "" : command->group, command->group == NULL ? "" : " ",
-                command->name, command->usage);
+                command->name, *command->usage == '\0' ? "" : " ", command->usage);
         print_wrapped(out, command->summary, 0, 0);
         if (command->details != NULL) {
                 (void)fputc('\n', out);

@@ -139,7 +139,7 @@ static void bash_command(const struct command *command)
                 print_words(NULL);
                 (void)printf("'\n");
         } else
-                (void)printf("                kind=%s\n", kind_word(command->arguments));
+                (void)printf("                kind='%s'\n", kind_word(command->arguments));
         (void)printf("                options='");
         for (size_t i = 0; (option = option_at(command, i)) != NULL; i++)
                 if (option->kind != OPTION_REFUSED)
