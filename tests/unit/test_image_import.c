@@ -10,10 +10,13 @@
 #include <archive_entry.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -342,6 +345,65 @@ static void damaged_disks_are_found_and_made_again(void **state)
         setting_free(&setting);
 }
 
+static void die_at_disk(
+        void *data, const char *stage, const char *detail, uint64_t done, uint64_t total)
+{
+        if (strcmp(stage, "disk") == 0)
+                (void)kill(getpid(), SIGKILL);
+}
+
+/* Runs an import in a child; returns how the child ended. */
+static int import_in_child(struct setting *setting, image_progress progress, rlim_t file_bytes)
+{
+        char path[128];
+        char home_path[128];
+        path_in(setting, "web.tar", path);
+        path_in(setting, "home", home_path);
+        pid_t pid = fork();
+        if (pid == 0) {
+                struct home *home = NULL;
+                struct image_record record = {0};
+                struct image_import_options options = {.progress = progress};
+                struct rlimit limit = {file_bytes, file_bytes};
+                cubby_error err = {0};
+                if (home_open(home_path, NULL, &home, NULL) < 0)
+                        _exit(99);
+                (void)signal(SIGXFSZ, SIG_IGN);
+                (void)setrlimit(RLIMIT_FSIZE, &limit);
+                _exit(image_import(home, path, &options, &record, &err) < 0 ? 1 : 0);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        return status;
+}
+
+static void a_killed_import_leaves_only_what_a_sweep_removes(void **state)
+{
+        struct setting setting;
+        uint64_t freed = 0;
+        setting_make(&setting);
+        make_root_tar(&setting, "none", "web.tar");
+        int status = import_in_child(&setting, die_at_disk, RLIM_INFINITY);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        assert_int_equal(fixture_count(home_folder(setting.home, HOME_ROOTFS), "."), 0);
+        assert_int_equal(fixture_count(home_folder(setting.home, HOME_TMP), "."), 1);
+        assert_int_equal(home_sweep(setting.home, &freed, NULL), 0);
+        assert_true(freed > 0);
+        assert_nothing_left(&setting);
+        setting_free(&setting);
+}
+
+static void a_disk_that_cannot_grow_leaves_nothing(void **state)
+{
+        struct setting setting;
+        setting_make(&setting);
+        make_root_tar(&setting, "none", "web.tar");
+        int status = import_in_child(&setting, NULL, DISK_BLOCK);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+        assert_nothing_left(&setting);
+        setting_free(&setting);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -353,6 +415,8 @@ int main(void)
                 cmocka_unit_test(disks_go_with_their_last_record),
                 cmocka_unit_test(a_box_keeps_its_disk),
                 cmocka_unit_test(damaged_disks_are_found_and_made_again),
+                cmocka_unit_test(a_killed_import_leaves_only_what_a_sweep_removes),
+                cmocka_unit_test(a_disk_that_cannot_grow_leaves_nothing),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
