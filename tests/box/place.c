@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -37,7 +38,7 @@ int count_fds(void)
 }
 
 /* A shim's arguments name its box; one that only waits to be reaped has none. */
-bool shim_lives(const char *id)
+static bool shim_lives(const char *id)
 {
         DIR *dir = opendir("/proc");
         assert_non_null(dir);
@@ -57,6 +58,16 @@ bool shim_lives(const char *id)
         }
         (void)closedir(dir);
         return found;
+}
+
+/* It lets go of the lock a moment before it ends. */
+void shim_is_gone(const char *id)
+{
+        int64_t deadline = now_ms() + SOON_MS;
+        while (shim_lives(id)) {
+                assert_true(now_ms() < deadline);
+                (void)poll(NULL, 0, 5);
+        }
 }
 
 /* A ustar of one folder: enough of an image for an engine that does not read it. */

@@ -37,7 +37,7 @@ void remove_box(cubby_box *box);
 int64_t shim_of(cubby_box *box);
 cubby_box_info info_of(cubby_box *box);
 int count_fds(void);
-bool shim_lives(const char *id);
+void shim_is_gone(const char *id);
 int64_t now_ms(void);
 
 #define WITH_PLACE(test) cmocka_unit_test_setup_teardown(test, place_make, place_remove)

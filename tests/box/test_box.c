@@ -125,7 +125,7 @@ static void test_bad_starts(void **state)
                 assert_string_not_equal(info.reason, "");
                 assert_int_equal(info.shim_pid, 0);
                 cubby_box_info_clear(&info);
-                assert_false(shim_lives(cubby_box_id(box)));
+                shim_is_gone(cubby_box_id(box));
                 remove_box(box);
         }
 }
@@ -229,7 +229,7 @@ static void test_frozen_shim(void **state)
         assert_int_equal(info.state, CUBBY_BOX_RUNNING);
         cubby_box_info_clear(&info);
         assert_int_equal(fine(cubby_box_kill(box, SIGKILL, &err), &err), 0);
-        assert_false(shim_lives(cubby_box_id(box)));
+        shim_is_gone(cubby_box_id(box));
         expect(box, CUBBY_BOX_FAILED, "shim-died", -1);
         remove_box(box);
 }
