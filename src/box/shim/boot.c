@@ -198,7 +198,7 @@ static void become_ready(struct shim *shim)
         shim->boot_deadline_ms = DEADLINE_NEVER;
         if (shim->config.ttl_ms > 0)
                 shim->ttl_deadline_ms = deadline_after_ms(shim->config.ttl_ms);
-        boot_report(shim, REPORT_READY, "");
+        boot_report(shim, REPORT_READY, shim->isolation);
         close_quietly(take_fd(&shim->status_fd));
 }
 
