@@ -29,6 +29,7 @@ struct spawn_options {
         const struct spawn_fd *fds; /* 0, 1 and 2 that are not named get /dev/null */
         size_t fd_count;
         bool new_session;
+        unsigned long namespaces; /* CLONE_NEW* the child is born into; 0: the caller's */
         /*
          * Runs in the child just before exec; only async-signal-safe calls.
          * Returns 0, or a negative errno that is reported to the parent with
@@ -46,6 +47,13 @@ struct child {
 #define CHILD_NONE ((struct child){.pid = -1, .pidfd = -1})
 
 int spawn(const struct spawn_options *options, struct child *ret, cubby_error *err);
+
+/*
+ * Like spawn, for a process that outlives this one: nobody has to reap it. An
+ * intermediate process starts it and ends at once. `*ret_pidfd` (close-on-exec)
+ * tells when it ends and can signal it.
+ */
+int spawn_detached(const struct spawn_options *options, int *ret_pidfd, cubby_error *err);
 
 /* Waits until the deadline (monotonic ms). Returns 0 with the waitpid status,
  * -1 with CUBBY_E_TIMEOUT. Closes the pidfd after success. */
