@@ -131,8 +131,7 @@ static int read_config(
         return 0;
 }
 
-int box_open_record(
-        cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err)
+int box_open_record(cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err)
 {
         AUTO(cubby_box) cubby_box *box = calloc(1, sizeof *box);
         if (box == NULL)

@@ -209,8 +209,8 @@ static int plan_kernel(
         cubby *host, const cubby_box_options *options, struct box_config *config, cubby_error *err)
 {
         struct kernel kernel = {0};
-        if (kernel_ensure(host->home, options->kernel, host->progress, host->progress_data,
-                    &kernel, err) < 0)
+        if (kernel_ensure(host->home, options->kernel, host->progress, host->progress_data, &kernel,
+                    err) < 0)
                 return -1;
         config->kernel = take_ptr(&kernel.version);
         kernel_clear(&kernel);

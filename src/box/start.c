@@ -52,8 +52,8 @@ static int open_kernel(const cubby_box *box, struct parts *parts, cubby_error *e
                 return -1;
         struct kernel kernel = {0};
         const char *wanted = box->config.kernel[0] == '\0' ? NULL : box->config.kernel;
-        if (kernel_ensure(
-                    host->home, wanted, host->progress, host->progress_data, &kernel, err) < 0)
+        if (kernel_ensure(host->home, wanted, host->progress, host->progress_data, &kernel, err) <
+                0)
                 return -1;
         int result =
                 kernel_open(host->home, &kernel, agent, &parts->vmlinux, &parts->initramfs, err);

@@ -21,13 +21,16 @@ static int64_t earlier(int64_t a, int64_t b)
 
 static int64_t next_deadline(const struct shim *shim, int64_t now_ms)
 {
+        if (shim->again)
+                return now_ms;
         int64_t next = earlier(shim->boot_deadline_ms, shim->kill_deadline_ms);
         next = earlier(next, earlier(shim->ttl_deadline_ms, shim->part_deadline_ms));
         if (shim->phase == PHASE_GONE)
                 return earlier(next, earlier(shim->drain_deadline_ms, now_ms + STALL_LOOK_MS));
         for (const struct peer *peer = shim->peers; peer != NULL; peer = peer->next)
-                if (peer->attaches != NULL && connection_queued(&peer->connection) > 0)
-                        next = earlier(next, now_ms + STALL_LOOK_MS);
+                for (const struct attach *a = peer->attaches; a != NULL; a = a->next)
+                        if (a->waits)
+                                next = earlier(next, now_ms + STALL_LOOK_MS);
         return earlier(next, shim->console_ms);
 }
 

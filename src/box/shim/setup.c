@@ -52,13 +52,20 @@ int setup_descriptors(struct shim *shim, cubby_error *err)
         if (check_kind(SHIM_FD_BOX, S_IFDIR, "the box's folder", err) < 0 ||
                 check_kind(SHIM_FD_LOCK, S_IFREG, "the box's lock", err) < 0)
                 return -1;
-        shim->box_fd = SHIM_FD_BOX;
-        shim->lock_fd = SHIM_FD_LOCK;
-        if (flock(shim->lock_fd, LOCK_EX | LOCK_NB) < 0)
+        if (flock(SHIM_FD_LOCK, LOCK_EX | LOCK_NB) < 0)
                 return cubby_error_set(err, CUBBY_E_BUSY, "the box is owned by another process");
-        for (int fd = SHIM_FD_ROOTFS; fd <= SHIM_FD_INITRAMFS; fd++)
-                if (fcntl(fd, F_GETFD) >= 0 && check_kind(fd, S_IFREG, "a file", err) < 0)
+        /* from here on the folder is this process's to write in */
+        shim->lock_fd = SHIM_FD_LOCK;
+        shim->box_fd = SHIM_FD_BOX;
+        static const enum shim_fd given[SHIM_GIVEN] = {
+                SHIM_FD_ROOTFS, SHIM_FD_VMLINUX, SHIM_FD_INITRAMFS};
+        for (size_t i = 0; i < SHIM_GIVEN; i++) {
+                if (fcntl((int)given[i], F_GETFD) < 0)
+                        continue; /* the engine says whether it needs it */
+                if (check_kind((int)given[i], S_IFREG, "a file", err) < 0)
                         return -1;
+                shim->given_fds[i] = (int)given[i];
+        }
         (void)syscall(SYS_close_range, (unsigned)SHIM_FD_INITRAMFS + 1U, ~0U, 0U);
         int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
         for (int fd = 0; fd < 3; fd++)
@@ -126,12 +133,6 @@ static int open_console(struct shim *shim, uid_t box_uid, cubby_error *err)
         return 0;
 }
 
-static int given_fd(int fd)
-{
-        struct stat info;
-        return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? fd : -1;
-}
-
 static enum accel accel_of(const char *name)
 {
         if (strcmp(name, "kvm") == 0)
@@ -150,9 +151,9 @@ int setup_machine(struct shim *shim, cubby_error *err)
         struct machine_config config = {.memory_bytes = shim->config.memory_bytes,
                 .vcpus = shim->config.cpu_milli < 1000 ? 1 : (shim->config.cpu_milli + 999) / 1000,
                 .accel = accel_of(shim->config.accel),
-                .vmlinux_fd = given_fd(SHIM_FD_VMLINUX),
-                .initramfs_fd = given_fd(SHIM_FD_INITRAMFS),
-                .rootfs_fd = given_fd(SHIM_FD_ROOTFS),
+                .rootfs_fd = shim->given_fds[0],
+                .vmlinux_fd = shim->given_fds[1],
+                .initramfs_fd = shim->given_fds[2],
                 .disk_fd = shim->disk_fd,
                 .console_fd = shim->console_fd,
                 .uid = root ? box_uid : 0,
@@ -167,8 +168,8 @@ int setup_machine(struct shim *shim, cubby_error *err)
         connection_init(&shim->agent, fd, FRAME_FROM_GUEST_MAX, AGENT_QUEUE_MAX, AGENT_QUEUE_MAX);
         /* The machine has its own by now. */
         close_quietly(take_fd(&shim->disk_fd));
-        for (int given = SHIM_FD_ROOTFS; given <= SHIM_FD_INITRAMFS; given++)
-                close_quietly(given_fd(given));
+        for (size_t i = 0; i < SHIM_GIVEN; i++)
+                close_quietly(take_fd(&shim->given_fds[i]));
         return 0;
 }
 

@@ -41,6 +41,7 @@
 #define CONSOLE_MAX (64U * 1024U)
 #define CONSOLE_KEPT (16U * 1024U)
 #define PING_MAX 64U
+#define SHIM_GIVEN 3
 
 struct shim_options {
         const struct engine *(*find_engine)(const char *name);
@@ -78,8 +79,11 @@ struct attach {
         uint64_t stream;
         bool waits_only;
         struct kept_place place;
-        struct buffer input; /* stdin that the agent has no room for yet */
-        uint32_t window;     /* stdin that the client may still send */
+        struct buffer input;          /* stdin that the agent has no room for yet */
+        uint32_t window;              /* stdin that the client may still send */
+        uint32_t room[CHANNEL_COUNT]; /* output that the client still takes */
+        bool waits;                   /* for room: log is left */
+        int64_t progress_ms;          /* when it last took something, or had all */
         bool input_ended;
 };
 
@@ -123,6 +127,7 @@ struct shim {
         struct box_config config;
         struct log log;
         int box_fd;
+        int given_fds[SHIM_GIVEN]; /* root disk, kernel, initramfs; -1: not given */
         int status_fd;
         int lock_fd;
         int listen_fd;
@@ -134,6 +139,7 @@ struct shim {
         bool paused;
         bool stopping; /* a stop was asked for */
         bool agent_closed;
+        bool again; /* log is left to be sent and there is room for it */
         bool finished;
         bool failed; /* the start failed: `error` says why */
         cubby_error error;
