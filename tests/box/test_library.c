@@ -204,8 +204,7 @@ static void test_hostile_folder(void **state)
         cubby_log_options options = CUBBY_INIT(cubby_log_options);
         options.tail_lines = -1;
         assert_int_equal(cubby_box_logs(box, &options, NULL, NULL, &err), -1);
-        assert_int_equal(
-                cubby_box_logs(box, &options, refuse, NULL, &err), -1);
+        assert_int_equal(cubby_box_logs(box, &options, refuse, NULL, &err), -1);
         remove_box(box);
         remove_box(other);
 }
