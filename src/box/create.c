@@ -45,7 +45,7 @@ static int fill_folder(cubby *host, const struct box_config *config, int dir_fd,
                 return -1;
         AUTO_FD int lock = openat(
                 dir_fd, BOX_LOCK_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (lock < 0)
+        if (lock < 0 || fchmod(lock, 0600) < 0)
                 return cubby_error_errno(err, errno, "making the box's lock");
         return give_away(dir_fd, config->slot, err);
 }
