@@ -14,6 +14,7 @@ struct image_limits {
         uint32_t path_depth;
         uint32_t path_bytes;
         uint32_t xattr_bytes;
+        uint64_t metadata_bytes; /* names, link targets and attributes of an image */
 };
 
 extern const struct image_limits image_limits_default;

@@ -17,6 +17,7 @@ static const struct image_limits limits = {
         .path_depth = 40,
         .path_bytes = 1000,
         .xattr_bytes = 10000,
+        .metadata_bytes = 1U << 20,
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
