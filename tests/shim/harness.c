@@ -349,6 +349,42 @@ void get_status(struct client *client, struct message_status *ret)
                 (struct slice){.data = frame.payload, .size = frame.length}, ret));
 }
 
+long resident_pages(const struct test_box *box)
+{
+        char path[64];
+        char text[128] = "";
+        (void)snprintf(path, sizeof path, "/proc/%ld/statm", (long)box->shim.pid);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+                return 0;
+        ssize_t got = read(fd, text, sizeof text - 1);
+        close(fd);
+        long size = 0;
+        char *rest = text;
+        if (got > 0)
+                size = strtol(strchr(text, ' ') + 1, &rest, 10);
+        return size;
+}
+
+int64_t processor_ms(const struct test_box *box)
+{
+        char path[64];
+        char text[1024] = "";
+        unsigned long user = 0;
+        unsigned long system = 0;
+        (void)snprintf(path, sizeof path, "/proc/%ld/stat", (long)box->shim.pid);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+        close(fd);
+        const char *after_name = strrchr(text, ')');
+        assert_non_null(after_name);
+        assert_int_equal(
+                sscanf(after_name + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
+                        &user, &system),
+                2);
+        return (int64_t)((user + system) * 1000) / sysconf(_SC_CLK_TCK);
+}
+
 int64_t ping(struct client *client)
 {
         struct frame frame;

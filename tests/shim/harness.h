@@ -73,6 +73,9 @@ void send_u32(
         struct client *client, uint16_t type, uint16_t flags, uint64_t stream, uint32_t number);
 uint64_t send_attach(struct client *client, bool replay);
 void get_status(struct client *client, struct message_status *ret);
+long resident_pages(const struct test_box *box);
+/* What the shim has used of the processor, in milliseconds. */
+int64_t processor_ms(const struct test_box *box);
 /* One round trip to the agent; returns nanoseconds. */
 int64_t ping(struct client *client);
 /* True when the connection ends within `ms`; frames before are passed over. */

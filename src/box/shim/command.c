@@ -29,8 +29,10 @@ void attach_open(struct shim *shim, struct peer *peer, uint64_t stream, bool wai
                 peer_error(peer, stream, CUBBY_E_STATE, "the box has no command of its own");
                 return;
         }
-        if (shim->failed) {
-                peer_error(peer, stream, CUBBY_E_BOX_DEAD, "the box did not start");
+        /* An end of the command that is not known yet will never come. */
+        if (shim->failed || (shim->phase == PHASE_GONE && !command->ended)) {
+                peer_error(peer, stream, CUBBY_E_BOX_DEAD,
+                        shim->failed ? "the box did not start" : "the box has ended");
                 return;
         }
         size_t count = 0;

@@ -63,7 +63,7 @@ static void unpause(struct shim *shim)
         if (!shim->paused || shim->engine->unpause(shim->machine, NULL) < 0)
                 return; /* what stays paused is killed in the end */
         shim->paused = false;
-        shim->part_deadline_ms = DEADLINE_NEVER;
+        guest_watch_part(shim);
 }
 
 void end_shutdown(struct shim *shim, int64_t timeout_ms)

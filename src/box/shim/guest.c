@@ -267,6 +267,14 @@ void guest_frame(struct shim *shim, const struct frame *frame)
                 violation(shim);
 }
 
+void guest_watch_part(struct shim *shim)
+{
+        if (shim->paused || !connection_has_part(&shim->agent))
+                shim->part_deadline_ms = DEADLINE_NEVER;
+        else if (shim->part_deadline_ms == DEADLINE_NEVER)
+                shim->part_deadline_ms = deadline_after_ms(shim->options->part_ms);
+}
+
 bool guest_read(struct shim *shim)
 {
         long got = connection_read(&shim->agent);
@@ -284,9 +292,7 @@ bool guest_read(struct shim *shim)
                 return false;
         if (have < 0)
                 broken(shim, "a frame is longer than allowed");
-        else if (!connection_has_part(&shim->agent))
-                shim->part_deadline_ms = DEADLINE_NEVER;
-        else if (shim->part_deadline_ms == DEADLINE_NEVER)
-                shim->part_deadline_ms = deadline_after_ms(shim->options->part_ms);
+        else
+                guest_watch_part(shim);
         return got > 0;
 }

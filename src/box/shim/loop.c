@@ -27,8 +27,12 @@ static int64_t next_deadline(const struct shim *shim, int64_t now_ms)
         next = earlier(next, earlier(shim->ttl_deadline_ms, shim->part_deadline_ms));
         if (now_ms < shim->accept_ms)
                 next = earlier(next, shim->accept_ms);
-        if (shim->phase == PHASE_GONE)
-                return earlier(next, earlier(shim->drain_deadline_ms, now_ms + STALL_LOOK_MS));
+        if (shim->phase == PHASE_GONE) {
+                /* a client that goes on reading may take longer */
+                if (now_ms < shim->drain_deadline_ms)
+                        next = earlier(next, shim->drain_deadline_ms);
+                return earlier(next, now_ms + STALL_LOOK_MS);
+        }
         for (const struct peer *peer = shim->peers; peer != NULL; peer = peer->next)
                 for (const struct attach *a = peer->attaches; a != NULL; a = a->next)
                         if (a->waits)
@@ -78,7 +82,7 @@ static void on_timers(struct shim *shim, int64_t now_ms)
                 shim->ttl_deadline_ms = DEADLINE_NEVER;
                 end_stop(shim, "ttl", STOP_ON_SIGNAL_MS);
         }
-        if (now_ms >= shim->part_deadline_ms && !shim->paused)
+        if (now_ms >= shim->part_deadline_ms)
                 end_kill(shim, "protocol",
                         "the agent broke the protocol: half a frame, then silence");
         if (shim->phase != PHASE_GONE)

@@ -202,6 +202,8 @@ void boot_late(struct shim *shim);
 /* guest.c */
 bool guest_read(struct shim *shim); /* false: nothing more is there */
 void guest_frame(struct shim *shim, const struct frame *frame);
+/* A frame that has begun has to be whole in time; a paused machine has all the time. */
+void guest_watch_part(struct shim *shim);
 bool guest_send(struct shim *shim, uint16_t type, uint16_t flags, uint64_t stream,
         const void *payload, size_t size);
 /* True when new work for the agent has to wait. */
