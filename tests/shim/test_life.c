@@ -268,8 +268,6 @@ static void test_ends(void **state)
                 uint64_t stream = client_new_stream(waiter);
                 assert_int_equal(
                         client_send(waiter, FRAME_SHIM_WAIT, 0, stream, NULL, 0, soon(), NULL), 0);
-                struct message_status status;
-                get_status(waiter, &status);
                 if (rows[i].request != 0)
                         send_u32(waiter, rows[i].request, 0, client_new_stream(waiter),
                                 rows[i].number);
