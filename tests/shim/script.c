@@ -393,7 +393,6 @@ int main(void)
 {
         static const struct shim_options options = {.find_engine = find,
                 .part_ms = 500,
-                .stall_ms = 700,
                 .drain_ms = 2000,
                 .shutdown_ms = 1000,
                 .linger_ms = 500};

@@ -270,8 +270,6 @@ static void test_ends(void **state)
                 uint64_t stream = client_new_stream(waiter);
                 assert_int_equal(
                         client_send(waiter, FRAME_SHIM_WAIT, 0, stream, NULL, 0, soon(), NULL), 0);
-                struct message_status status;
-                get_status(waiter, &status);
                 if (rows[i].request != 0)
                         send_u32(waiter, rows[i].request, 0, client_new_stream(waiter),
                                 rows[i].number);
@@ -369,50 +367,6 @@ static void test_machine_ends(void **state)
                 client_close(client);
                 box_remove(&box);
         }
-}
-
-/*
- * The machine has died, and the shim waits for a client that takes its output
- * slowly. Nobody can wait for the command's end any more, and waiting costs no time.
- */
-static void test_slow_reader_at_the_end(void **state)
-{
-        struct test_box box;
-        struct box_setup setup = {.argv = ARGV("sleep", "1000")};
-        box_start(&box, &setup);
-        struct client *slow = box_client(&box);
-        struct client *late = box_client(&box);
-        struct message_status status;
-        for (int i = 0; i < 8; i++)
-                (void)send_exec(slow, 0, ARGV("yes"));
-        (void)poll(NULL, 0, 500); /* the windows of all fill up */
-        get_status(late, &status);
-        assert_int_equal(kill((pid_t)status.vmm_pid, SIGKILL), 0);
-        do
-                get_status(late, &status);
-        while (status.state != SHIM_STOPPING);
-        static const uint16_t types[] = {FRAME_SHIM_WAIT, FRAME_SHIM_ATTACH};
-        for (size_t i = 0; i < 2; i++) {
-                struct frame frame;
-                cubby_error error;
-                cubby_error_clear(&error);
-                assert_int_equal(
-                        client_call(late, types[i], "", i, FRAME_EXIT, soon(), &frame, &error), -1);
-                assert_int_equal(error.code, CUBBY_E_BOX_DEAD);
-        }
-        int64_t before = processor_ms(&box);
-        for (int i = 0; i < 30; i++) {
-                uint8_t data[32768];
-                assert_true(recv(client_fd(slow), data, sizeof data, 0) > 0);
-                (void)poll(NULL, 0, 100);
-        }
-        assert_true(processor_ms(&box) - before < 600);
-        client_close(slow);
-        client_close(late);
-        struct box_exit exit;
-        box_wait_end(&box, &exit);
-        assert_string_equal(exit.reason, "vmm-died");
-        box_remove(&box);
 }
 
 static void test_frozen_machine(void **state)
@@ -709,7 +663,6 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_stop_without_command),
                 cmocka_unit_test(test_sigterm_stops),
                 cmocka_unit_test(test_machine_ends),
-                cmocka_unit_test(test_slow_reader_at_the_end),
                 cmocka_unit_test(test_frozen_machine),
                 cmocka_unit_test(test_pause),
                 cmocka_unit_test(test_kept_log),

@@ -57,7 +57,7 @@ bool guest_send(struct shim *shim, uint16_t type, uint16_t flags, uint64_t strea
 
 bool guest_is_full(const struct shim *shim)
 {
-        return connection_queued(&shim->agent) >= AGENT_QUEUE_SOFT;
+        return shim->phase != PHASE_GONE && connection_queued(&shim->agent) >= AGENT_QUEUE_SOFT;
 }
 
 /* To the stream's client, if it is still there. */
