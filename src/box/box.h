@@ -109,6 +109,8 @@ void box_reap(cubby_box *box);
 /* control.c */
 int box_stop(cubby_box *box, int64_t timeout_ms, cubby_error *err);
 int box_kill(cubby_box *box, int signal, cubby_error *err);
+/* Ends a living box at once; it stays, also when it was made to be removed then. */
+int box_end(const cubby_box *box, cubby_error *err);
 int box_pause(cubby_box *box, bool pause, cubby_error *err);
 int box_ping(cubby_box *box, int64_t timeout_ms, cubby_error *err);
 int box_wait(cubby_box *box, int64_t timeout_ms, int *ret_exit_code, cubby_error *err);
