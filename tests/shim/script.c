@@ -233,7 +233,7 @@ static void escapes(struct actor *actor)
         buffer_init(&payload, 1024);
         uint64_t stream = hear(actor, FRAME_EXEC, NULL);
         struct message_error error = {.code = CUBBY_E_INVALID,
-                .text = {.data = (const uint8_t *)"a\x1b[2Jb\nc\0d", .size = 10}};
+                .text = {.data = (const uint8_t *)"a\x1b[2Jb\nc\0d\xc2\x9b\xc3\x9c", .size = 14}};
         if (message_error_encode(&payload, &error))
                 say(actor, FRAME_ERROR, 0, stream, payload.data, payload.size);
 }

@@ -120,7 +120,7 @@ static void test_escapes(void **state)
         struct outcome outcome;
         run(client, ARGV("anything"), &outcome);
         assert_true(outcome.failed);
-        assert_string_equal(outcome.error.message, "a?[2Jb?c?d");
+        assert_string_equal(outcome.error.message, "a?[2Jb?c?d??\xc3\x9c");
         outcome_free(&outcome);
         client_close(client);
         box_drop(&box);

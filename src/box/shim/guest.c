@@ -162,12 +162,7 @@ static void main_failed(struct shim *shim, const struct message_error *message)
         cubby_error error;
         cubby_error_clear(&error);
         char text[CUBBY_ERROR_MESSAGE_MAX / 2];
-        size_t size = message->text.size < sizeof text ? message->text.size : sizeof text - 1;
-        for (size_t i = 0; i < size; i++) {
-                uint8_t byte = message->text.data[i];
-                text[i] = byte < 0x20 || byte == 0x7f ? '?' : (char)byte;
-        }
-        text[size] = '\0';
+        slice_show(message->text, text, sizeof text);
         (void)cubby_error_set(&error, (int)message->code, "%s", text);
         error.sys_errno = (int)message->sys_errno;
         if (shim->phase < PHASE_RUNNING)
