@@ -170,7 +170,10 @@ void box_launch(struct test_box *box, const struct box_setup *setup)
         assert_true(launched_count < LAUNCHED_MAX);
         launched[launched_count++] = box->shim.pid;
         close(ends[1]);
-        close(lock);
+        if (setup->keeps_lock)
+                box->lock_fd = lock;
+        else
+                close(lock);
         read_reports(box, ends[0]);
         close(ends[0]);
 }
@@ -218,6 +221,7 @@ void box_remove(struct test_box *box)
 {
         child_kill(&box->shim);
         close(box->dir_fd);
+        close_quietly(take_fd(&box->lock_fd));
         assert_int_equal(dir_remove_at(AT_FDCWD, box->path, NULL), 0);
 }
 

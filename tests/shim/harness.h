@@ -20,7 +20,7 @@
 struct test_box {
         char path[64];
         int dir_fd;
-        int lock_fd;
+        int lock_fd; /* with keeps_lock */
         struct child shim;
         struct shim_report report; /* READY or FAILED */
         bool reported;             /* false: the shim closed without either */
@@ -34,6 +34,7 @@ struct box_setup {
         const char *program;     /* NULL: $CUBBY_TEST_SHIM */
         bool tty;
         bool open_stdin;
+        bool keeps_lock; /* as a process that was forked while the box started */
         int64_t ttl_ms;
         int64_t boot_timeout_ms; /* 0: SOON_MS */
 };

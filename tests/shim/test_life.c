@@ -312,6 +312,16 @@ static void test_stop_without_command(void **state)
         box_remove(&box);
 }
 
+/* box_wait_end takes the lock, though somebody else has its open file too. */
+static void test_lock_is_given_up(void **state)
+{
+        struct test_box box;
+        struct box_setup setup = {.keeps_lock = true};
+        box_start(&box, &setup);
+        assert_true(box.lock_fd >= 0);
+        box_drop(&box);
+}
+
 static void test_sigterm_stops(void **state)
 {
         struct box_setup setup = {.argv = ARGV("sleep", "60")};
@@ -661,6 +671,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_resize),
                 cmocka_unit_test(test_ends),
                 cmocka_unit_test(test_stop_without_command),
+                cmocka_unit_test(test_lock_is_given_up),
                 cmocka_unit_test(test_sigterm_stops),
                 cmocka_unit_test(test_machine_ends),
                 cmocka_unit_test(test_frozen_machine),
