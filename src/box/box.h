@@ -109,6 +109,8 @@ void box_reap(cubby_box *box);
 /* control.c */
 int box_stop(cubby_box *box, int64_t timeout_ms, cubby_error *err);
 int box_kill(cubby_box *box, int signal, cubby_error *err);
+/* Ends a living box at once; it stays, also when it was made to be removed then. */
+int box_end(const cubby_box *box, cubby_error *err);
 int box_pause(cubby_box *box, bool pause, cubby_error *err);
 int box_ping(cubby_box *box, int64_t timeout_ms, cubby_error *err);
 int box_wait(cubby_box *box, int64_t timeout_ms, int *ret_exit_code, cubby_error *err);
@@ -162,8 +164,8 @@ int box_exec_resize(cubby_exec *exec, uint16_t rows, uint16_t columns, cubby_err
 uint32_t box_exec_pid(const cubby_exec *exec);
 void box_exec_close(cubby_exec *exec);
 DEFINE_AUTO(cubby_exec, box_exec_close)
-/* Lets one frame in, or gives up at the deadline; for box_run. */
-int box_exec_turn(cubby_exec *exec, int64_t deadline_ms, cubby_error *err);
+/* Lets one frame in, or waits until a frozen box is given up; for box_run. */
+int box_exec_turn(cubby_exec *exec, cubby_error *err);
 
 /* run.c */
 int box_run(cubby_box *box, const cubby_exec_options *options, const void *input, size_t input_size,

@@ -426,3 +426,11 @@ def test_a_killed_shim_is_told(fake):
     _, err = client.communicate(timeout=30)
     assert client.returncode == 125 and err.startswith(b"cubby: ")
     assert fake.state("lost") == "failed" and fake.ok("rm", "lost") == "lost"
+
+
+def test_timeout_of_a_frozen_box(fake, box):
+    fake.popen("exec", box, "hang").kill()
+    wait_for(lambda: fake("exec", "--timeout", "100ms", box, "true").code == 124, 20, "a freeze")
+    result = fake("exec", "--timeout", "1s", box, "true")
+    assert result.code == 124 and box in result.err and result.seconds < 3.5, result
+    assert fake("stop", "-t", "1", box).seconds < 4

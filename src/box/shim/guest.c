@@ -57,7 +57,7 @@ bool guest_send(struct shim *shim, uint16_t type, uint16_t flags, uint64_t strea
 
 bool guest_is_full(const struct shim *shim)
 {
-        return connection_queued(&shim->agent) >= AGENT_QUEUE_SOFT;
+        return shim->phase != PHASE_GONE && connection_queued(&shim->agent) >= AGENT_QUEUE_SOFT;
 }
 
 /* To the stream's client, if it is still there. */
@@ -162,12 +162,7 @@ static void main_failed(struct shim *shim, const struct message_error *message)
         cubby_error error;
         cubby_error_clear(&error);
         char text[CUBBY_ERROR_MESSAGE_MAX / 2];
-        size_t size = message->text.size < sizeof text ? message->text.size : sizeof text - 1;
-        for (size_t i = 0; i < size; i++) {
-                uint8_t byte = message->text.data[i];
-                text[i] = byte < 0x20 || byte == 0x7f ? '?' : (char)byte;
-        }
-        text[size] = '\0';
+        slice_show(message->text, text, sizeof text);
         (void)cubby_error_set(&error, (int)message->code, "%s", text);
         error.sys_errno = (int)message->sys_errno;
         if (shim->phase < PHASE_RUNNING)
@@ -267,6 +262,14 @@ void guest_frame(struct shim *shim, const struct frame *frame)
                 violation(shim);
 }
 
+void guest_watch_part(struct shim *shim)
+{
+        if (shim->paused || !connection_has_part(&shim->agent))
+                shim->part_deadline_ms = DEADLINE_NEVER;
+        else if (shim->part_deadline_ms == DEADLINE_NEVER)
+                shim->part_deadline_ms = deadline_after_ms(shim->options->part_ms);
+}
+
 bool guest_read(struct shim *shim)
 {
         long got = connection_read(&shim->agent);
@@ -284,9 +287,7 @@ bool guest_read(struct shim *shim)
                 return false;
         if (have < 0)
                 broken(shim, "a frame is longer than allowed");
-        else if (!connection_has_part(&shim->agent))
-                shim->part_deadline_ms = DEADLINE_NEVER;
-        else if (shim->part_deadline_ms == DEADLINE_NEVER)
-                shim->part_deadline_ms = deadline_after_ms(shim->options->part_ms);
+        else
+                guest_watch_part(shim);
         return got > 0;
 }
