@@ -571,6 +571,14 @@ static void test_failed_starts(void **state)
                 {"script", "boot-garbage", NULL, CUBBY_E_PROTOCOL, "broke the protocol",
                         "protocol"},
                 {"script", "wrong-nonce", NULL, CUBBY_E_VMM, "preparing", "boot-failed"},
+                {"script", "boot-error", NULL, CUBBY_E_VMM,
+                        "waiting for the agent: the agent gave up: stage 'root disks': no ?[2Jdisk",
+                        "boot-failed"},
+                {"script", "boot-error", NULL, CUBBY_E_VMM, "x; the end of its console:\nconsole ",
+                        "boot-failed"},
+                {"script", "boot-error", NULL, CUBBY_E_VMM, "\nconsole line 162:", "boot-failed"},
+                {"script", "boot-error", NULL, CUBBY_E_VMM, "line 199: the guest says a word or two",
+                        "boot-failed"},
         };
         for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
                 const char *const argv[] = {rows[i].command, NULL};
