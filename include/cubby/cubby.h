@@ -165,7 +165,9 @@ typedef struct cubby_box_options {
         uint64_t disk_bytes;       /* 0: 8 GiB; writable disk, sparse; from 64 MiB */
         uint32_t pids_max;         /* 0: 4096 */
         const char *engine;        /* NULL: "microvm"; "fake" for tests */
-        const char *accel;         /* NULL: "auto"; "kvm" insists, "tcg" emulates */
+        const char *accel;         /* NULL: "auto", KVM or emulation, which is logged as a
+                                      warning once for a home and a boot of the host; "kvm"
+                                      insists, "tcg" emulates */
         const char *kernel;        /* NULL: the default kernel; a file or a version */
         int64_t ttl_ms;            /* 0: none; the box ends this long after its start */
         int64_t boot_timeout_ms;   /* 0: 60 s */
@@ -189,7 +191,8 @@ typedef struct cubby_box_info {
         char *image_id;
         char *command; /* for display, arguments separated by spaces; "" for none */
         char *engine;
-        char *isolation; /* "hardware", "emulated", "none"; "" while not running */
+        char *isolation; /* "hardware", "software" (KVM without hardware), "emulated", "none";
+                            "" while not running */
         char *reason;    /* why it ended: "exited", "stopped", "killed", "ttl",
                             "vmm-died", "guest-shutdown", "protocol", "boot-failed",
                             "shim-died"; "" while it lives */

@@ -151,6 +151,7 @@ int setup_machine(struct shim *shim, cubby_error *err)
         struct machine_config config = {.memory_bytes = shim->config.memory_bytes,
                 .vcpus = shim->config.cpu_milli < 1000 ? 1 : (shim->config.cpu_milli + 999) / 1000,
                 .accel = accel_of(shim->config.accel),
+                .own_kernel = shim->config.kernel[0] != '\0',
                 .rootfs_fd = shim->given_fds[0],
                 .vmlinux_fd = shim->given_fds[1],
                 .initramfs_fd = shim->given_fds[2],
