@@ -140,6 +140,22 @@ CUBBY_API int cubby_image_tag(cubby *cubby, const char *image, const char *name,
 CUBBY_API int cubby_kernel_ensure(
         cubby *cubby, const char *source, char **ret_version, cubby_error *err);
 
+typedef struct cubby_kernel_info {
+        char *version;       /* "6.1.0-42-cloud-amd64" */
+        char *digest;        /* hex SHA-256 of the uncompressed kernel */
+        uint64_t disk_bytes; /* with its modules and archives */
+        bool is_default;     /* what a box gets that names none */
+} cubby_kernel_info;
+
+typedef struct cubby_kernel_list {
+        cubby_kernel_info *kernels;
+        size_t count;
+} cubby_kernel_list;
+
+/* Those that are unpacked in the home, newest first. */
+CUBBY_API int cubby_kernels(cubby *cubby, cubby_kernel_list **ret, cubby_error *err);
+CUBBY_API void cubby_kernel_list_free(cubby_kernel_list *list);
+
 /* ----------------------------------------------------------------- boxes -- */
 
 typedef struct cubby_box cubby_box;
