@@ -51,6 +51,8 @@ static inline void cleanup_box_config(struct box_config *config)
 /* home.c */
 int box_home_open(const cubby_open_options *options, cubby **ret, cubby_error *err);
 void box_home_close(cubby *host);
+/* Once for each home and boot of the host. */
+void box_announce_emulation(const cubby *host);
 void box_progress(
         const cubby *host, const char *stage, const char *detail, uint64_t done, uint64_t total);
 

@@ -36,7 +36,8 @@ static void test_arguments(void **state)
                 cubby_image_inspect(place->host, NULL, &text, &err),
                 cubby_image_remove(NULL, "x", false, &err),
                 cubby_image_tag(place->host, "small", NULL, &err), cubby_doctor(NULL, &text, &err),
-                cubby_gc(NULL, NULL, &err), cubby_kernel_ensure(NULL, NULL, NULL, &err)};
+                cubby_gc(NULL, NULL, &err), cubby_kernel_ensure(NULL, NULL, NULL, &err),
+                cubby_kernels(NULL, NULL, &err), cubby_kernels(place->host, NULL, &err)};
         for (size_t i = 0; i < sizeof results / sizeof results[0]; i++)
                 assert_int_equal(results[i], -1);
         assert_int_equal(err.code, CUBBY_E_INVALID);
@@ -45,6 +46,7 @@ static void test_arguments(void **state)
         assert_null(cubby_box_id(NULL));
         assert_int_equal(cubby_exec_fd(NULL), -1);
         cubby_close(NULL);
+        cubby_kernel_list_free(NULL);
         cubby_box_close(NULL);
         cubby_box_info_clear(NULL);
         cubby_box_list_free(NULL);
