@@ -196,7 +196,7 @@ def test_a_boot_that_fails_tells_its_stage(own_home, cubby, busybox_tar):
 
 def test_box_that_shuts_its_machine_down(cubby, doomed):
     # SIGTERM to all and a crash of the kernel are not in a box's hands, but its own end is.
-    cubby("exec", doomed, "sh", "-c", "kill -9 $(pgrep -f 'sleep 100000')")
+    cubby.kill_like(doomed, "100000", "KILL")
     wait_for(lambda: cubby.state(doomed) == "stopped", 10, "the end")
     info = cubby.inspect(doomed)
     assert (info["reason"], info["exit_code"]) == ("exited", 137)
