@@ -399,10 +399,7 @@ int box_exec_start(
         buffer_init(&payload, BOX_ARGUMENT_BYTES_MAX);
         if (encode(box, options, &payload, err) < 0)
                 return -1;
-        int64_t start_ms = START_MS;
-        if (options->timeout_ms > 0 && options->timeout_ms < START_MS - TIMEOUT_GRACE_MS)
-                start_ms = options->timeout_ms + TIMEOUT_GRACE_MS;
-        int64_t deadline = deadline_after_ms(start_ms);
+        int64_t deadline = deadline_after_ms(START_MS);
         AUTO(cubby_exec) cubby_exec *exec = NULL;
         if (make(box, deadline, &exec, err) < 0)
                 return -1;
