@@ -305,6 +305,13 @@ typedef struct cubby_exec_options {
         int64_t timeout_ms;      /* 0: none; then the whole process tree is killed */
 } cubby_exec_options;
 
+/*
+ * `timeout_ms` also holds when the box does not answer any more: cubby_exec_start
+ * fails with CUBBY_E_TIMEOUT, cubby_exec_next and cubby_exec_run give an exit that
+ * is `timed_out` and `incomplete`, at most 2 s after it has passed. What the
+ * command printed before and the caller reads later is not lost by that.
+ */
+
 enum cubby_event_kind { CUBBY_EVENT_STDOUT = 1, CUBBY_EVENT_STDERR = 2, CUBBY_EVENT_EXIT = 3 };
 
 typedef struct cubby_exit {
@@ -312,7 +319,8 @@ typedef struct cubby_exit {
         int signal;      /* 0, or what killed it */
         bool timed_out;  /* its timeout passed and its tree was killed */
         bool oom;        /* the box ran out of memory */
-        bool incomplete; /* a background child kept the output open; more may have come */
+        bool incomplete; /* a background child kept the output open, or the box does not
+                            answer; more may have come */
         uint64_t user_us, system_us, max_rss_bytes;
 } cubby_exit;
 

@@ -162,8 +162,8 @@ int box_exec_resize(cubby_exec *exec, uint16_t rows, uint16_t columns, cubby_err
 uint32_t box_exec_pid(const cubby_exec *exec);
 void box_exec_close(cubby_exec *exec);
 DEFINE_AUTO(cubby_exec, box_exec_close)
-/* Lets one frame in, or gives up at the deadline; for box_run. */
-int box_exec_turn(cubby_exec *exec, int64_t deadline_ms, cubby_error *err);
+/* Lets one frame in, or waits until a frozen box is given up; for box_run. */
+int box_exec_turn(cubby_exec *exec, cubby_error *err);
 
 /* run.c */
 int box_run(cubby_box *box, const cubby_exec_options *options, const void *input, size_t input_size,

@@ -237,7 +237,7 @@ int box_wait(cubby_box *box, int64_t timeout_ms, int *ret_exit_code, cubby_error
                 return cubby_error_set(
                         err, CUBBY_E_STATE, "box '%s' was not started yet", box->config.name);
         if (life == BOX_ALIVE) {
-                /* the shim closes every connection as its last act but one */
+                /* the shim closes the connection when the end is published */
                 AUTO(client) struct client *client = NULL;
                 cubby_error problem = {0};
                 if (box_connect(box, deadline, &client, &problem) == 0 &&

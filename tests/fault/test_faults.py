@@ -80,8 +80,8 @@ def test_frozen_vmm(cubby, doomed):
     os.kill(qemu, signal.SIGSTOP)
     start = time.monotonic()
     result = cubby("exec", "--timeout", "2s", doomed, "true", timeout=60)
-    assert result.code != 0 and result.err, result
-    assert time.monotonic() - start < 20
+    assert result.code == 124 and result.err, result
+    assert time.monotonic() - start < 4.5
     # the shim answers for itself, and others are not held up
     assert cubby("inspect", doomed).seconds < 5
     assert cubby("stats", "--no-stream", doomed, timeout=60).seconds < 20
@@ -90,7 +90,7 @@ def test_frozen_vmm(cubby, doomed):
     assert cubby.ok("exec", doomed, "echo", "thawed") == "thawed"
     os.kill(qemu, signal.SIGSTOP)
     result = cubby("stop", "-t", "1", doomed, timeout=60)
-    assert result.code == 0 and result.seconds < 20, result
+    assert result.code == 0 and result.seconds < 5, result
     assert not os.path.exists(f"/proc/{qemu}")
 
 

@@ -290,8 +290,11 @@ void collect(struct client *client, uint64_t stream, struct outcome *ret)
                 if (frame.type == FRAME_DATA) {
                         struct buffer *to = frame.flags == CHANNEL_STDERR ? &ret->err : &ret->out;
                         assert_true(buffer_append(to, frame.payload, frame.length));
-                        uint32_t size = frame.length;
-                        send_u32(client, FRAME_CREDIT, frame.flags, stream, size);
+                        uint8_t credit[4];
+                        store_u32(credit, frame.length);
+                        /* a shim that has sent everything may be gone already */
+                        (void)client_send(client, FRAME_CREDIT, frame.flags, stream, credit,
+                                sizeof credit, soon(), NULL);
                 } else if (frame.type == FRAME_ERROR) {
                         ret->failed = true;
                         (void)client_error(payload, &ret->error);

@@ -268,8 +268,6 @@ static void test_ends(void **state)
                 uint64_t stream = client_new_stream(waiter);
                 assert_int_equal(
                         client_send(waiter, FRAME_SHIM_WAIT, 0, stream, NULL, 0, soon(), NULL), 0);
-                struct message_status status;
-                get_status(waiter, &status);
                 if (rows[i].request != 0)
                         send_u32(waiter, rows[i].request, 0, client_new_stream(waiter),
                                 rows[i].number);
@@ -564,8 +562,8 @@ static void test_failed_starts(void **state)
                 int code;
                 const char *text, *reason;
         } rows[] = {
-                {"fake", "", "missing-command", CUBBY_E_EXEC_NOT_FOUND, "no such command",
-                        "exec-failed"},
+                {"fake", "", "missing-command", CUBBY_E_EXEC_NOT_FOUND,
+                        "'missing-command': not found in the PATH of the box", "exec-failed"},
                 {"fake", "", "crash", CUBBY_OK, "", "vmm-died"},
                 {"nothing", "", NULL, CUBBY_E_UNSUPPORTED, "nothing", "boot-failed"},
                 {"script", "mute", NULL, CUBBY_E_VMM, "waiting for the agent", "boot-failed"},
@@ -573,6 +571,14 @@ static void test_failed_starts(void **state)
                 {"script", "boot-garbage", NULL, CUBBY_E_PROTOCOL, "broke the protocol",
                         "protocol"},
                 {"script", "wrong-nonce", NULL, CUBBY_E_VMM, "preparing", "boot-failed"},
+                {"script", "boot-error", NULL, CUBBY_E_VMM,
+                        "waiting for the agent: the agent gave up: stage 'root disks': no ?[2Jdisk",
+                        "boot-failed"},
+                {"script", "boot-error", NULL, CUBBY_E_VMM, "x; the end of its console:\nconsole ",
+                        "boot-failed"},
+                {"script", "boot-error", NULL, CUBBY_E_VMM, "\nconsole line 162:", "boot-failed"},
+                {"script", "boot-error", NULL, CUBBY_E_VMM,
+                        "line 199: the guest says a word or two", "boot-failed"},
         };
         for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
                 const char *const argv[] = {rows[i].command, NULL};

@@ -145,13 +145,14 @@ def test_ttl_ends_the_box(cubby):
     (["sh", "-c", "exit 7"], 7),
     (["sh", "-c", "kill -KILL $$"], 137),
     (["/no/such/program"], 127),
+    (["nosuchcmd"], 127),
     (["/etc/passwd"], 126),
 ])
 def test_exit_codes(cubby, command, code):
     result = cubby("run", "-m", "256M", "busybox", *command)
     assert result.code == code, result
     if code in (126, 127):
-        assert command[0] in result.err
+        assert f"': '{command[0]}': " in result.err, result
 
 
 def test_stdin_8_mib_byte_exact(cubby):

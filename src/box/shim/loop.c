@@ -10,7 +10,6 @@
 
 #define STOP_ON_SIGNAL_MS 10000
 #define CLOSED_GRACE_MS 2000 /* between the end of the agent's port and of the machine */
-#define STALL_LOOK_MS 500
 
 enum { POLL_SIGNAL, POLL_LISTEN, POLL_AGENT, POLL_EXIT, POLL_PEERS };
 
@@ -27,13 +26,8 @@ static int64_t next_deadline(const struct shim *shim, int64_t now_ms)
         next = earlier(next, earlier(shim->ttl_deadline_ms, shim->part_deadline_ms));
         if (now_ms < shim->accept_ms)
                 next = earlier(next, shim->accept_ms);
-        if (shim->phase == PHASE_GONE)
-                return earlier(next, earlier(shim->drain_deadline_ms, now_ms + STALL_LOOK_MS));
-        for (const struct peer *peer = shim->peers; peer != NULL; peer = peer->next)
-                for (const struct attach *a = peer->attaches; a != NULL; a = a->next)
-                        if (a->waits)
-                                next = earlier(next, now_ms + STALL_LOOK_MS);
-        return earlier(next, shim->console_ms);
+        return earlier(
+                next, shim->phase == PHASE_GONE ? shim->drain_deadline_ms : shim->console_ms);
 }
 
 static size_t fill_poll(struct shim *shim, struct pollfd *fds, int64_t now_ms)
@@ -88,7 +82,7 @@ static void on_timers(struct shim *shim, int64_t now_ms)
 /* All that can be sent now is sent at once: nobody waits for another round. */
 static void flush_all(struct shim *shim, int64_t now_ms)
 {
-        command_pump(shim, now_ms);
+        command_pump(shim);
         if (shim->phase != PHASE_GONE && !shim->agent_closed && connection_flush(&shim->agent) < 0)
                 shim->agent_closed = true;
         bool room = !guest_is_full(shim);
@@ -96,7 +90,7 @@ static void flush_all(struct shim *shim, int64_t now_ms)
                 if (peer->held && room && !peer->closing)
                         peer_handle(shim, peer);
                 if (!peer->closing)
-                        peer_flush(peer, now_ms);
+                        peer_flush(peer);
         }
         if (shim->agent_closed && shim->phase != PHASE_GONE)
                 shim->kill_deadline_ms = earlier(shim->kill_deadline_ms, now_ms + CLOSED_GRACE_MS);
@@ -127,7 +121,7 @@ static void one_round(struct shim *shim, struct pollfd *fds)
         on_timers(shim, now_ms);
         flush_all(shim, now_ms);
         peers_drop_closing(shim);
-        end_check_drained(shim, now_ms);
+        end_settle(shim, now_ms);
 }
 
 void loop_run(struct shim *shim)

@@ -263,6 +263,9 @@ void console_tail(const struct shim *shim, char *ret, size_t size)
         while (got > 0 && (ret[got - 1] == '\n' || ret[got - 1] == '\r'))
                 got--;
         ret[got] = '\0';
+        char *line = from > 0 ? strchr(ret, '\n') : NULL;
+        if (line != NULL) /* the first one is cut off */
+                memmove(ret, line + 1, strlen(line + 1) + 1);
         for (char *c = ret; *c != '\0'; c++)
                 if ((*c < ' ' && *c != '\n') || *c == 0x7f)
                         *c = ' ';

@@ -18,7 +18,7 @@ static void init(struct shim *shim, const struct shim_options *options)
                 .console_fd = -1,
                 .disk_fd = -1,
                 .agent = {.fd = -1},
-                .kept = {.fd = -1},
+                .kept = {.fd = -1, .before_fd = -1},
                 .started_ms = clock_monotonic_ms(),
                 .boot_deadline_ms = DEADLINE_NEVER,
                 .kill_deadline_ms = DEADLINE_NEVER,
@@ -57,7 +57,9 @@ int shim_main(const struct shim_options *options)
         } else {
                 loop_run(shim);
         }
-        int code = end_finish(shim);
+        if (!shim->published)
+                end_publish(shim);
+        int code = shim->result;
         peers_free(shim);
         streams_free(shim);
         setup_close(shim);
