@@ -211,7 +211,7 @@ typedef struct cubby_box_info {
                             "" while not running */
         char *reason;    /* why it ended: "exited", "stopped", "killed", "ttl",
                             "vmm-died", "guest-shutdown", "protocol", "boot-failed",
-                            "shim-died"; "" while it lives */
+                            "shim-died", "damaged" (its config cannot be used); "" while it lives */
         char *detail;    /* a sentence about that, or "" */
         int state;       /* enum cubby_box_state */
         int exit_code;   /* of its command, 128+N for a signal; -1 while unknown */

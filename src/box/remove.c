@@ -58,6 +58,8 @@ int box_remove(cubby_box *box, bool force, cubby_error *err)
 
 int box_rename(cubby_box *box, const char *name, cubby_error *err)
 {
+        if (box_check_whole(box, err) < 0)
+                return -1;
         struct box_config renamed = box->config;
         renamed.name = (char *)(uintptr_t)name;
         AUTO_BUFFER struct buffer json;
