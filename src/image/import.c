@@ -55,7 +55,7 @@ static void discard_content(void *data, const struct inode *file)
 
 static int open_build(struct import *import, cubby_error *err)
 {
-        if (mkdirat(import->temporary_fd, BUILD_FOLDER, 0700) < 0)
+        if (dir_make_at(import->temporary_fd, BUILD_FOLDER, 0700) < 0)
                 return cubby_error_errno(err, errno, "making a folder for the image");
         import->build_fd = openat(import->temporary_fd, BUILD_FOLDER,
                 O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -217,7 +217,7 @@ static int put_record(const struct import *import, const struct plan *plan, int 
 static int publish(struct import *import, const struct plan *plan, bool *ret_missing,
         struct image_record *ret, cubby_error *err)
 {
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         AUTO_FD int rootfs = -1;
         const char *hex = plan->id + strlen(DIGEST_PREFIX);
         int folder = home_folder(import->home, HOME_ROOTFS);
@@ -300,6 +300,6 @@ int image_import(struct home *home, const char *source, const struct image_impor
         close_quietly(import.build_fd);
         close_quietly(import.temporary_fd);
         (void)dir_remove_at(home_folder(home, HOME_TMP), import.temporary, NULL);
-        close_quietly(import.temporary_lock);
+        home_unlock(import.temporary_lock);
         return result < 0 ? cubby_error_wrap(err, "importing '%s'", source) : 0;
 }

@@ -97,7 +97,7 @@ static int remove_record(struct home *home, const struct image_record *record, b
 int image_remove(struct home *home, const char *image, bool force, cubby_error *err)
 {
         AUTO_FREE char *name = NULL;
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         struct image_record record = {0};
         if (home_lock(home, STORE_LOCK, true, deadline_after_ms(STORE_LOCK_MS), &lock, err) < 0 ||
                 image_find(home, image, &record, err) < 0)
@@ -198,7 +198,7 @@ static int sweep_folder(const struct keep *keep, enum home_folder which,
 
 int image_gc(struct home *home, uint64_t *ret_bytes, cubby_error *err)
 {
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         struct image_record *records = NULL;
         size_t count = 0;
         uint64_t bytes = 0;
