@@ -87,8 +87,13 @@ static int remove_record(struct home *home, const struct image_record *record, b
                         names);
         if (image_record_remove(home, by_id ? record->id : record->name, &gone, err) < 0)
                 return -1;
-        /* A box that lives on keeps the disk; it goes with the next collection. */
-        if (!gone || boxes > 0)
+        /* A box that lives on keeps the disk; it goes with the next collection. One may have
+         * been made since they were counted, but from now on none is: the record is gone. */
+        if (!gone)
+                return 0;
+        if (box_record_count_by_image(home, record->id, &boxes, err) < 0)
+                return -1;
+        if (boxes > 0)
                 return 0;
         return dir_remove_at(
                 home_folder(home, HOME_ROOTFS), record->id + strlen(DIGEST_PREFIX), err);
