@@ -29,11 +29,6 @@ struct failure {
         char step[64];
 };
 
-static int open_pidfd(pid_t pid)
-{
-        return (int)syscall(SYS_pidfd_open, pid, 0);
-}
-
 static int pidfd_kill(int pidfd)
 {
         return (int)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
@@ -144,10 +139,11 @@ static void reset_signals(void)
  * own). To wait for the end of a close-on-exec pipe would not do: a fork in another
  * thread may hold that pipe open for ever. No handler of pthread_atfork runs.
  */
-static pid_t fork_into(unsigned long namespaces)
+static pid_t fork_into(unsigned long namespaces, int *ret_pidfd)
 {
-        return (pid_t)syscall(
-                SYS_clone, namespaces | CLONE_VFORK | SIGCHLD, NULL, NULL, NULL, NULL);
+        /* its descriptor at once: an ignored child may be gone before anybody asks for it */
+        unsigned long flags = namespaces | CLONE_VFORK | CLONE_PIDFD | SIGCHLD;
+        return (pid_t)syscall(SYS_clone, flags, NULL, ret_pidfd, NULL, NULL);
 }
 
 /* No handler of the embedding program may run in the child. */
@@ -187,7 +183,8 @@ int spawn(const struct spawn_options *options, struct child *ret, cubby_error *e
         AUTO_FD int write_end = pipe_fds[1];
         sigset_t before;
         block_signals(&before);
-        pid_t pid = fork_into(options->namespaces);
+        struct child child = CHILD_NONE;
+        pid_t pid = fork_into(options->namespaces, &child.pidfd);
         if (pid == 0) {
                 reset_signals();
                 start_program(options, program, write_end);
@@ -196,16 +193,11 @@ int spawn(const struct spawn_options *options, struct child *ret, cubby_error *e
         (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
         if (pid < 0)
                 return cubby_error_errno(err, saved, "starting '%s'", options->argv[0]);
+        child.pid = pid;
         struct failure failure;
         if (read(read_end, &failure, sizeof failure) == sizeof failure) {
-                reap(pid, 0);
-                return start_failed(options->argv[0], &failure, err);
-        }
-        struct child child = {.pid = pid, .pidfd = open_pidfd(pid)};
-        if (child.pidfd < 0) {
-                saved = errno;
                 child_kill(&child);
-                return cubby_error_errno(err, saved, "watching '%s'", options->argv[0]);
+                return start_failed(options->argv[0], &failure, err);
         }
         *ret = child;
         return 0;
@@ -227,13 +219,13 @@ static void go_between(
         const struct spawn_options *options, const char *program, int socket, bool stay)
 {
         int status = 0;
-        pid_t pid = fork_into(options->namespaces);
+        int pidfd = -1;
+        pid_t pid = fork_into(options->namespaces, &pidfd);
         if (pid < 0)
                 report(socket, errno, "starting a process");
         if (pid == 0)
                 start_program(options, program, socket);
-        int pidfd = open_pidfd(pid); /* not reaped yet: it is the one */
-        if (pidfd < 0 || fd_send(socket, "p", 1, &pidfd, 1) < 0) {
+        if (fd_send(socket, "p", 1, &pidfd, 1) < 0) {
                 int saved = errno;
                 (void)kill(pid, SIGKILL);
                 report(socket, saved, "watching a process");
@@ -347,7 +339,7 @@ void child_kill(struct child *child)
 {
         if (child->pid > 0) {
                 /* by descriptor: who ignores SIGCHLD may see the number used again */
-                (void)(child->pidfd >= 0 ? pidfd_kill(child->pidfd) : kill(child->pid, SIGKILL));
+                (void)pidfd_kill(child->pidfd);
                 reap(child->pid, 0);
         }
         close_quietly(child->pidfd);

@@ -55,7 +55,7 @@ static int publish_folder(cubby *host, const struct box_config *config, cubby_er
 {
         char name[32];
         AUTO_FD int dir = -1;
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_make_temporary(host->home, name, &dir, &lock, err) < 0)
                 return -1;
         int tmp = home_folder(host->home, HOME_TMP);
@@ -231,7 +231,7 @@ int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, c
         if (box_plan(host, options, &config, err) < 0)
                 return cubby_error_wrap(err, "creating a box");
         /* gc takes it alone: a record whose folder is still being made is no leftover */
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_lock(host->home, "boxes", false, deadline_after_ms(CREATE_LOCK_MS), &lock, err) <
                         0 ||
                 insert_record(host, &config, options->name == NULL, err) < 0)

@@ -18,7 +18,7 @@ static int remove_folder(cubby *host, const char *id, cubby_error *err)
 {
         char name[32];
         AUTO_FD int dir = -1;
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_make_temporary(host->home, name, &dir, &lock, err) < 0)
                 return -1;
         int result = 0;

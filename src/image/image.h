@@ -39,6 +39,7 @@ typedef void (*image_progress)(
 struct image_import_options {
         const char *name;     /* NULL: from the source */
         const char *platform; /* NULL: "linux/amd64" */
+        int64_t timeout_ms;   /* 0: none */
         image_progress progress;
         void *progress_data;
 };

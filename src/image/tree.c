@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/tree.h"
 
+#include "base/clock.h"
 #include "image/image.h"
 
 #include <search.h>
@@ -20,6 +21,7 @@ const struct image_limits image_limits_default = {
         .path_bytes = LIMIT_PATH_BYTES,
         .xattr_bytes = LIMIT_XATTR_BYTES,
         .metadata_bytes = LIMIT_METADATA_BYTES,
+        .deadline_ms = DEADLINE_NEVER,
 };
 
 struct tree {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Layers, good and hostile, into tree and disk. */
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "image/layer.h"
 #include "image_fixture.h"
@@ -57,6 +58,7 @@ static const struct image_limits small_limits = {
         .path_bytes = 1000,
         .xattr_bytes = 100,
         .metadata_bytes = 3000,
+        .deadline_ms = DEADLINE_NEVER,
 };
 
 struct world {
