@@ -84,8 +84,6 @@ void end_stop(struct shim *shim, const char *reason, int64_t timeout_ms)
 {
         if (shim->phase == PHASE_GONE)
                 return;
-        if (shim->phase == PHASE_GONE)
-                return;
         int64_t deadline = deadline_after_ms(timeout_ms);
         if (deadline < shim->kill_deadline_ms)
                 shim->kill_deadline_ms = deadline;
