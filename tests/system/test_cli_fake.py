@@ -436,3 +436,15 @@ def test_timeout_of_a_frozen_box(fake, box):
     assert result.code == 124 and box in result.err and result.seconds < 3.5, result
     assert fake("stop", "-t", "1", box).seconds < 4
     hanging.communicate(timeout=10)
+
+
+def test_box_ends_before_its_reader(fake):
+    words = [letter * 100_000 for letter in "abcdefgh"]
+    reader = fake.popen("run", "--engine", "fake", "--name", "web", "tiny", "echo", *words)
+    wait_for(lambda: fake.state("web") == "stopped", 10, "the end of the box")
+    assert fake.inspect("web")["exit_code"] == 0
+    assert fake.ok("start", "-a", "web") == " ".join(words)  # another shim, the same folder
+    out, err = reader.communicate(timeout=20)
+    assert out.decode() == " ".join(words) + "\n" and err == b""
+    assert reader.returncode == 0
+    wait_for(lambda: fake.processes("web") == [], 5, "the end of both shims")

@@ -191,3 +191,17 @@ def test_create_then_start(cubby):
 
 def test_isolation_is_told(cubby, box):
     assert cubby.inspect(box)["isolation"] in ("emulated", "hardware")
+
+
+def test_emulation_is_announced_once(cubby):
+    (cubby.home / "locks/emulation").unlink(missing_ok=True)
+    first = cubby("-v", "run", "-m", "256M", "--name", "loud", "-d", "--idle", "busybox")
+    isolation = cubby.inspect("loud")["isolation"]
+    assert json.loads(cubby.ok("ps", "--format", "json", "--filter", "name=loud"))[0]["isolation"] == \
+        isolation
+    cubby.ok("rm", "-f", "loud")
+    assert f"box 'loud': isolation {isolation}" in first.err
+    if isolation == "hardware":
+        pytest.skip("this host has hardware virtualisation")
+    assert first.err.count("no usable KVM here: boxes are emulated (TCG)") == 1
+    assert "no usable KVM" not in cubby("run", "-m", "256M", "busybox", "true").err
