@@ -193,8 +193,8 @@ void loop_run(struct shim *shim);
 
 /* boot.c */
 void boot_report(const struct shim *shim, int kind, const char *text);
-bool boot_hello(struct shim *shim, struct slice payload);   /* false: a violation */
-bool boot_resumed(struct shim *shim, struct slice payload); /* false: a violation */
+bool boot_hello(struct shim *shim, struct slice payload);        /* false: a violation */
+bool boot_resumed(struct shim *shim, struct slice payload);      /* false: a violation */
 bool boot_agent_failed(struct shim *shim, struct slice payload); /* false: a violation */
 void boot_command_started(struct shim *shim);
 void boot_fail(struct shim *shim, const char *reason, const cubby_error *error, bool with_console);
