@@ -288,7 +288,7 @@ static void grant_credit(struct shim *shim)
 {
         struct command *command = &shim->command;
         struct stream *stream = command->stream;
-        for (uint16_t channel = CHANNEL_STDOUT; channel < CHANNEL_COUNT; channel++) {
+        for (uint16_t channel = CHANNEL_STDOUT; channel <= CHANNEL_STDERR; channel++) {
                 uint32_t owed = command->owed[channel];
                 if (owed < CREDIT_PIECE || stream == NULL)
                         continue;

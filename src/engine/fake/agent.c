@@ -242,7 +242,7 @@ static void on_frame(struct agent *agent, const struct frame *frame)
 static void pump_job(struct agent *agent, struct job *job)
 {
         bool left = false;
-        for (uint16_t channel = CHANNEL_STDOUT; channel < CHANNEL_COUNT; channel++) {
+        for (uint16_t channel = CHANNEL_STDOUT; channel <= CHANNEL_STDERR; channel++) {
                 struct buffer *output = &job->output[channel];
                 if (job->killed || (job->flags & EXEC_DETACH) != 0)
                         buffer_clear(output);
