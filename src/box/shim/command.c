@@ -57,7 +57,7 @@ void attach_open(struct shim *shim, struct peer *peer, uint64_t stream, bool wai
                 peer_error(peer, stream, error.code, error.message);
                 return;
         }
-        command->seen = true;
+        command->seen = command->seen || !waits; /* its creator wants the output */
         attach->next = peer->attaches;
         peer->attaches = attach;
 }
