@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -136,6 +137,75 @@ int spawn(const struct spawn_options *options, struct child *ret, cubby_error *e
                         err, failure.error_number, "%s of '%s'", failure.step, options->argv[0]);
         }
         *ret = child;
+        return 0;
+}
+
+/*
+ * In the intermediate process, which shares nothing with the program that it was
+ * forked from: starts the grandchild, hands its pidfd over, ends.
+ */
+static void start_grandchild(const struct spawn_options *options, int handover, int report_fd)
+{
+        /* not fork(): a lock of another thread must not be waited for here */
+        pid_t pid = _Fork();
+        if (pid < 0)
+                report(report_fd, errno, "starting a process");
+        if (pid == 0)
+                place_fds(options, report_fd);
+        int pidfd = open_pidfd(pid); /* not reaped before this process ends: it is the one */
+        if (pidfd < 0 || fd_send(handover, "p", 1, &pidfd, 1) < 0) {
+                int saved = errno;
+                (void)kill(pid, SIGKILL);
+                report(report_fd, saved, "watching a process");
+        }
+        _exit(0);
+}
+
+int spawn_detached(const struct spawn_options *options, int *ret_pidfd, cubby_error *err)
+{
+        const char *name = options->argv[0];
+        if (options->fd_count > SPAWN_FDS_MAX)
+                return cubby_error_set(err, CUBBY_E_INVALID, "too many descriptors for a child");
+        int pipe_fds[2];
+        int pair[2];
+        if (pipe2(pipe_fds, O_CLOEXEC) < 0)
+                return cubby_error_errno(err, errno, "starting '%s'", name);
+        AUTO_FD int read_end = pipe_fds[0];
+        AUTO_FD int write_end = pipe_fds[1];
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+                return cubby_error_errno(err, errno, "starting '%s'", name);
+        AUTO_FD int ours = pair[0];
+        AUTO_FD int theirs = pair[1];
+        sigset_t all;
+        sigset_t before;
+        (void)sigfillset(&all);
+        (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+        pid_t pid = fork();
+        if (pid == 0) {
+                reset_signals();
+                start_grandchild(options, theirs, write_end);
+        }
+        int saved = errno;
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (pid < 0)
+                return cubby_error_errno(err, saved, "starting '%s'", name);
+        close_quietly(take_fd(&write_end));
+        close_quietly(take_fd(&theirs));
+        /* fails only where the embedding program ignores SIGCHLD: reaped already */
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+                ;
+        struct failure failure;
+        if (read_whole(read_end, &failure, sizeof failure) == sizeof failure) {
+                failure.step[sizeof failure.step - 1] = '\0';
+                return cubby_error_errno(
+                        err, failure.error_number, "%s of '%s'", failure.step, name);
+        }
+        char byte;
+        int fds[FD_PASS_MAX];
+        size_t count = 0;
+        if (fd_receive(ours, &byte, 1, fds, &count) != 1 || count != 1)
+                return cubby_error_set(err, CUBBY_E_SYSTEM, "'%s' could not be started", name);
+        *ret_pidfd = fds[0];
         return 0;
 }
 

@@ -47,6 +47,13 @@ struct child {
 
 int spawn(const struct spawn_options *options, struct child *ret, cubby_error *err);
 
+/*
+ * Like spawn, for a process that outlives this one: nobody has to reap it. An
+ * intermediate process starts it and ends at once. `*ret_pidfd` (close-on-exec)
+ * tells when it ends and can signal it.
+ */
+int spawn_detached(const struct spawn_options *options, int *ret_pidfd, cubby_error *err);
+
 /* Waits until the deadline (monotonic ms). Returns 0 with the waitpid status,
  * -1 with CUBBY_E_TIMEOUT. Closes the pidfd after success. */
 int child_wait(struct child *child, int64_t deadline_ms, int *ret_status, cubby_error *err);

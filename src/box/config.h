@@ -20,6 +20,7 @@
 #define BOX_SOCKET_NAME "box.sock"
 #define BOX_CONSOLE_NAME "console.log"
 #define BOX_LOG_NAME "log"
+#define BOX_LOG_OLD_NAME "log.1" /* the segment before */
 #define BOX_EXIT_NAME "exit"
 #define BOX_LOCK_NAME "lock" /* the shim holds flock LOCK_EX on it as long as it lives */
 #define BOX_CONFIG_NAME "config.json"
@@ -33,9 +34,10 @@ struct box_config {
         char *engine; /* "microvm" */
         char *accel;  /* "auto", "kvm", "tcg" */
         char *kernel; /* version, or "" for the default */
-        char **argv;  /* whole command (entrypoint and command); empty: no main */
-        char **env;   /* image's and box's, merged */
-        char **labels;
+        /* Lists end with NULL; a NULL list is an empty one. */
+        char **argv;       /* whole command (entrypoint and command); empty: no main */
+        char **env;        /* image's and box's, merged */
+        char **labels;     /* KEY=VALUE */
         char *workdir;     /* "" : "/" */
         char *user;        /* "" : root */
         char *stop_signal; /* "SIGTERM" */
@@ -52,7 +54,26 @@ struct box_config {
         int64_t created_ns;
 };
 
+/* Ranges of what a box may be. */
+#define BOX_MEMORY_MIN (64ULL << 20)
+#define BOX_MEMORY_MAX (1ULL << 42)
+#define BOX_DISK_MIN (64ULL << 20)
+#define BOX_DISK_MAX (16ULL << 40)
+#define BOX_CPU_MILLI_MIN 10U
+#define BOX_CPU_MILLI_MAX 255000U
+#define BOX_PIDS_MIN 16U
+#define BOX_PIDS_MAX 4000000U
+#define BOX_TIME_MAX_MS (366LL * 24 * 3600 * 1000)
+#define BOX_LABELS_MAX 1024U
+#define BOX_ARGUMENT_BYTES_MAX (1U << 20) /* argv and env together, with room in a frame */
+#define BOX_SLOT_MAX 60000U               /* slots begin at 1 */
+#define BOX_UID_FIRST 600000U             /* as root, a box runs as this plus its slot */
+
 void box_config_clear(struct box_config *config);
+/* Every field within its range; CUBBY_E_INVALID names the field. */
+int box_config_check(const struct box_config *config, cubby_error *err);
+/* "SIGTERM", "TERM", "15", "SIGRTMIN+3" -> number; -1 when it is none. */
+int box_signal_number(const char *name);
 int box_config_encode(const struct box_config *config, struct buffer *ret_json, cubby_error *err);
 int box_config_decode(const void *json, size_t size, struct box_config *ret, cubby_error *err);
 

@@ -64,4 +64,7 @@ int home_make_temporary(
 /* Removes temporaries whose maker is dead; returns bytes freed. */
 int home_sweep(struct home *home, uint64_t *ret_bytes, cubby_error *err);
 
+/* Bytes that a file or a folder with all in it takes on the disk; 0 when missing. */
+uint64_t home_usage_at(int dir_fd, const char *name);
+
 #endif

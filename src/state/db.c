@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "state/private.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define DB_BUSY_MS 10000
+#define DB_LOCK_MS 15000
+#define DB_CHECKPOINT_PAGES 64 /* a short log is quickly read by the next connection */
+
+static const char schema[] =
+        "CREATE TABLE images(id TEXT PRIMARY KEY, manifest TEXT NOT NULL, config TEXT NOT NULL,"
+        " architecture TEXT NOT NULL, disk_bytes INTEGER NOT NULL, created_ns INTEGER NOT NULL)"
+        " WITHOUT ROWID;"
+        "CREATE TABLE names(name TEXT PRIMARY KEY, image_id TEXT NOT NULL) WITHOUT ROWID;"
+        "CREATE INDEX names_by_image ON names(image_id);"
+        "CREATE TABLE boxes(id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE,"
+        " image_id TEXT NOT NULL, slot INTEGER NOT NULL UNIQUE, created_ns INTEGER NOT NULL)"
+        " WITHOUT ROWID;"
+        "CREATE INDEX boxes_by_image ON boxes(image_id);"
+        "PRAGMA user_version = 1;";
+
+int db_error(struct db *db, const char *doing, cubby_error *err)
+{
+        int code = db->sql == NULL ? SQLITE_NOMEM : sqlite3_errcode(db->sql) & 0xff;
+        const char *text = db->sql == NULL ? "out of memory" : sqlite3_errmsg(db->sql);
+        int kind = CUBBY_E_SYSTEM;
+        switch (code) {
+        case SQLITE_CORRUPT:
+        case SQLITE_NOTADB:
+        case SQLITE_ERROR: /* our statements are constant: the schema is not ours */
+        case SQLITE_MISMATCH:
+                kind = CUBBY_E_CORRUPT;
+                break;
+        case SQLITE_NOMEM:
+                kind = CUBBY_E_NO_MEMORY;
+                break;
+        case SQLITE_FULL:
+                kind = CUBBY_E_NO_SPACE;
+                break;
+        case SQLITE_BUSY:
+        case SQLITE_LOCKED:
+                kind = CUBBY_E_TIMEOUT;
+                break;
+        case SQLITE_READONLY:
+        case SQLITE_PERM:
+        case SQLITE_AUTH:
+                kind = CUBBY_E_PERMISSION;
+                break;
+        default:
+                break;
+        }
+        return cubby_error_set(err, kind, "%s in the database: %s", doing, text);
+}
+
+int db_prepare(struct db *db, const char *sql, sqlite3_stmt **ret, cubby_error *err)
+{
+        if (sqlite3_prepare_v2(db->sql, sql, -1, ret, NULL) != SQLITE_OK)
+                return db_error(db, "preparing a query", err);
+        return 0;
+}
+
+int db_bind_text(
+        struct db *db, sqlite3_stmt *statement, int index, const char *text, cubby_error *err)
+{
+        if (sqlite3_bind_text(statement, index, text, -1, SQLITE_TRANSIENT) != SQLITE_OK)
+                return db_error(db, "binding a value", err);
+        return 0;
+}
+
+int db_bind_number(
+        struct db *db, sqlite3_stmt *statement, int index, int64_t value, cubby_error *err)
+{
+        if (sqlite3_bind_int64(statement, index, value) != SQLITE_OK)
+                return db_error(db, "binding a value", err);
+        return 0;
+}
+
+int db_step(struct db *db, sqlite3_stmt *statement, cubby_error *err)
+{
+        switch (sqlite3_step(statement)) {
+        case SQLITE_ROW:
+                return 1;
+        case SQLITE_DONE:
+                return 0;
+        default:
+                return db_error(db, "running a query", err);
+        }
+}
+
+int db_execute(
+        struct db *db, const char *sql, const char *first, const char *second, cubby_error *err)
+{
+        AUTO_STATEMENT sqlite3_stmt *statement = NULL;
+        if (db_prepare(db, sql, &statement, err) < 0)
+                return -1;
+        if (first != NULL && db_bind_text(db, statement, 1, first, err) < 0)
+                return -1;
+        if (second != NULL && db_bind_text(db, statement, 2, second, err) < 0)
+                return -1;
+        return db_step(db, statement, err) < 0 ? -1 : 0;
+}
+
+char *db_text(sqlite3_stmt *statement, int column)
+{
+        if (sqlite3_column_type(statement, column) != SQLITE_TEXT)
+                return NULL;
+        const unsigned char *text = sqlite3_column_text(statement, column);
+        return text == NULL ? NULL : strdup((const char *)text);
+}
+
+int db_make_schema(struct db *db, cubby_error *err)
+{
+        if (sqlite3_exec(db->sql, schema, NULL, NULL, NULL) != SQLITE_OK)
+                return db_error(db, "making the tables", err);
+        return 0;
+}
+
+static int check_version(struct db *db, cubby_error *err)
+{
+        AUTO_STATEMENT sqlite3_stmt *statement = NULL;
+        if (db_prepare(db, "PRAGMA user_version", &statement, err) < 0)
+                return -1;
+        if (db_step(db, statement, err) != 1)
+                return cubby_error_set(err, CUBBY_E_CORRUPT, "the database has no version");
+        int version = sqlite3_column_int(statement, 0);
+        if (version > SCHEMA_VERSION)
+                return cubby_error_set(err, CUBBY_E_VERSION,
+                        "the home was written by a newer Cubby (schema %d, this one knows %d); "
+                        "use that version or another home",
+                        version, SCHEMA_VERSION);
+        if (version != SCHEMA_VERSION)
+                return cubby_error_set(
+                        err, CUBBY_E_CORRUPT, "the database has no known version (%d)", version);
+        return 0;
+}
+
+void db_close(struct db *db)
+{
+        (void)sqlite3_close_v2(db->sql);
+        db->sql = NULL;
+}
+
+int db_open(struct home *home, struct db *ret, cubby_error *err)
+{
+        struct stat info;
+        if (fstatat(home->folders[HOME_ROOT], DB_NAME, &info, AT_SYMLINK_NOFOLLOW) < 0) {
+                if (errno == ENOENT)
+                        return cubby_error_set(err, CUBBY_E_CORRUPT, "there is no database");
+                return cubby_error_errno(err, errno, "opening the database");
+        }
+        if (!S_ISREG(info.st_mode))
+                return cubby_error_set(err, CUBBY_E_CORRUPT, "the database is no regular file");
+        AUTO_FREE char *path = NULL;
+        if (asprintf(&path, "%s/" DB_NAME, home->path) < 0)
+                return cubby_error_no_memory(err);
+        struct db db = {.home = home};
+        int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
+        if (sqlite3_open_v2(path, &db.sql, flags, NULL) != SQLITE_OK) {
+                (void)db_error(&db, "opening it", err);
+                db_close(&db);
+                return -1;
+        }
+        int keep_log = 1;
+        (void)sqlite3_busy_timeout(db.sql, DB_BUSY_MS);
+        (void)sqlite3_db_config(db.sql, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+        (void)sqlite3_db_config(db.sql, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+        (void)sqlite3_db_config(db.sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+        (void)sqlite3_file_control(db.sql, "main", SQLITE_FCNTL_PERSIST_WAL, &keep_log);
+        (void)sqlite3_limit(db.sql, SQLITE_LIMIT_LENGTH, (int)IMAGE_FILE_MAX);
+        (void)sqlite3_wal_autocheckpoint(db.sql, 0); /* run_once does it */
+        if (sqlite3_exec(db.sql, "PRAGMA synchronous = FULL", NULL, NULL, NULL) != SQLITE_OK) {
+                (void)db_error(&db, "opening it", err);
+                db_close(&db);
+                return -1;
+        }
+        if (check_version(&db, err) < 0) {
+                db_close(&db);
+                return -1;
+        }
+        *ret = db;
+        return 0;
+}
+
+int db_verify(struct db *db, cubby_error *err)
+{
+        AUTO_STATEMENT sqlite3_stmt *statement = NULL;
+        if (db_prepare(db, "PRAGMA quick_check(1)", &statement, err) < 0)
+                return -1;
+        int row = db_step(db, statement, err);
+        if (row < 0)
+                return -1;
+        const unsigned char *text = row == 1 ? sqlite3_column_text(statement, 0) : NULL;
+        if (text == NULL || strcmp((const char *)text, "ok") != 0)
+                return cubby_error_set(err, CUBBY_E_CORRUPT, "the database failed its check: %s",
+                        text == NULL ? "no answer" : (const char *)text);
+        return images_verify(db, err) < 0 || boxes_verify(db, err) < 0 ? -1 : 0;
+}
+
+static int note_pages(void *data, sqlite3 *sql, const char *name, int pages)
+{
+        *(int *)data = pages;
+        return SQLITE_OK;
+}
+
+/*
+ * Empties a long log. SQLite's own checkpoint would copy the log but never begin
+ * it anew, because no connection lives until the next write.
+ */
+static void checkpoint(struct db *db, int pages)
+{
+        if (pages < DB_CHECKPOINT_PAGES)
+                return;
+        (void)sqlite3_busy_timeout(db->sql, 0); /* in use: the next writer tries again */
+        (void)sqlite3_wal_checkpoint_v2(db->sql, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+}
+
+static int run_once(struct home *home, bool write, db_work work, void *data, cubby_error *err)
+{
+        /* Held as long as the connection: nobody swaps the database beneath it. */
+        AUTO_FD int lock = -1;
+        if (home_lock(home, "db", false, deadline_after_ms(DB_LOCK_MS), &lock, err) < 0)
+                return -1;
+        struct db db = {0};
+        if (db_open(home, &db, err) < 0)
+                return -1;
+        int result = 0;
+        int pages = 0;
+        (void)sqlite3_wal_hook(db.sql, note_pages, &pages);
+        if (sqlite3_exec(db.sql, write ? "BEGIN IMMEDIATE" : "BEGIN", NULL, NULL, NULL) !=
+                SQLITE_OK)
+                result = db_error(&db, "beginning a transaction", err);
+        if (result == 0)
+                result = work(&db, data, err);
+        if (result == 0 && sqlite3_exec(db.sql, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
+                result = db_error(&db, "committing", err);
+        if (result == 0)
+                checkpoint(&db, pages);
+        db_close(&db); /* rolls back what was not committed */
+        return result;
+}
+
+int db_run(struct home *home, bool write, db_work work, void *data, cubby_error *err)
+{
+        cubby_error problem = {0};
+        if (run_once(home, write, work, data, &problem) == 0)
+                return 0;
+        if (problem.code == CUBBY_E_CORRUPT) {
+                if (db_rebuild(home, err) < 0)
+                        return -1;
+                cubby_error_clear(&problem);
+                if (run_once(home, write, work, data, &problem) == 0)
+                        return 0;
+        }
+        if (err != NULL)
+                *err = problem;
+        return -1;
+}
