@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "box/shim/shim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EXIT_BYTES_MAX (16U * 1024U)
+
+/* The first reason stands. */
+void end_reason(struct shim *shim, const char *reason, const char *detail)
+{
+        if (shim->exit.reason[0] != '\0')
+                return;
+        (void)snprintf(shim->exit.reason, sizeof shim->exit.reason, "%s", reason);
+        (void)snprintf(shim->exit.detail, sizeof shim->exit.detail, "%.*s",
+                (int)sizeof shim->exit.detail - 1, detail);
+}
+
+/* There is no machine any more: every call fails now, attached clients get the rest. */
+static void become_gone(struct shim *shim)
+{
+        shim->phase = PHASE_GONE;
+        shim->paused = false;
+        shim->engine->destroy(shim->machine);
+        shim->machine = NULL;
+        shim->kill_deadline_ms = DEADLINE_NEVER;
+        shim->ttl_deadline_ms = DEADLINE_NEVER;
+        shim->boot_deadline_ms = DEADLINE_NEVER;
+        shim->part_deadline_ms = DEADLINE_NEVER;
+        shim->drain_deadline_ms = deadline_after_ms(shim->options->drain_ms);
+        char text[600];
+        (void)snprintf(text, sizeof text, "the box has ended (%s)%s%s", shim->exit.reason,
+                shim->exit.detail[0] != '\0' ? ": " : "", shim->exit.detail);
+        streams_fail(shim, CUBBY_E_BOX_DEAD, text);
+        if (shim->command.ended)
+                return;
+        for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next)
+                while (peer->attaches != NULL) {
+                        peer_error(peer, peer->attaches->stream, CUBBY_E_BOX_DEAD, text);
+                        attach_close(peer, peer->attaches);
+                }
+}
+
+void end_kill(struct shim *shim, const char *reason, const char *detail)
+{
+        if (shim->phase == PHASE_GONE)
+                return;
+        end_reason(shim, reason, detail);
+        const char *first = shim->exit.reason;
+        if (strcmp(first, "killed") == 0 || strcmp(first, "stopped") == 0 ||
+                strcmp(first, "ttl") == 0)
+                command_killed(shim);
+        become_gone(shim);
+}
+
+static void unpause(struct shim *shim)
+{
+        if (shim->paused && shim->engine->unpause(shim->machine, NULL) == 0)
+                shim->paused = false;
+}
+
+void end_shutdown(struct shim *shim, int64_t timeout_ms)
+{
+        if (shim->phase >= PHASE_SHUTDOWN)
+                return;
+        shim->phase = PHASE_SHUTDOWN;
+        int64_t deadline = deadline_after_ms(timeout_ms);
+        if (deadline < shim->kill_deadline_ms)
+                shim->kill_deadline_ms = deadline;
+        uint8_t payload[4];
+        store_u32(payload, (uint32_t)(timeout_ms / 2));
+        struct stream *stream = stream_open(shim, NULL, 0, STREAM_OWN);
+        if (stream == NULL)
+                return; /* the deadline ends it */
+        stream->reply = FRAME_OK;
+        (void)guest_send(shim, FRAME_SHUTDOWN, 0, stream->id, payload, sizeof payload);
+}
+
+void end_stop(struct shim *shim, const char *reason, int64_t timeout_ms)
+{
+        if (shim->phase == PHASE_GONE)
+                return;
+        int64_t deadline = deadline_after_ms(timeout_ms);
+        if (deadline < shim->kill_deadline_ms)
+                shim->kill_deadline_ms = deadline;
+        if (shim->stopping || shim->phase == PHASE_SHUTDOWN)
+                return;
+        shim->stopping = true;
+        end_reason(shim, reason, "");
+        unpause(shim);
+        if (shim->phase < PHASE_RUNNING) {
+                end_kill(shim, reason, "stopped while it was starting");
+                return;
+        }
+        struct stream *stream = shim->command.stream;
+        if (stream == NULL) {
+                end_shutdown(shim, timeout_ms);
+                return;
+        }
+        uint8_t payload[4];
+        store_u32(payload, (uint32_t)box_signal_number(shim->config.stop_signal));
+        (void)guest_send(shim, FRAME_SIGNAL, 0, stream->id, payload, sizeof payload);
+}
+
+void end_machine_exited(struct shim *shim)
+{
+        if (shim->phase == PHASE_GONE)
+                return;
+        /* What the agent said before its end still counts. */
+        while (!shim->agent_closed && shim->phase != PHASE_GONE) {
+                size_t before = shim->agent.in.size;
+                guest_read(shim);
+                if (shim->agent.in.size == before && !connection_has_part(&shim->agent))
+                        break;
+                if (shim->agent.in.size == before)
+                        break;
+        }
+        if (shim->phase == PHASE_GONE)
+                return;
+        char text[400];
+        bool clean = false;
+        text[0] = '\0';
+        shim->engine->describe_exit(shim->machine, text, sizeof text, &clean);
+        if (shim->phase < PHASE_RUNNING) {
+                cubby_error error;
+                cubby_error_clear(&error);
+                (void)cubby_error_set(&error, CUBBY_E_VMM, "the machine ended: %s", text);
+                boot_fail(shim, "boot-failed", &error, true);
+                return;
+        }
+        end_reason(shim, clean ? "guest-shutdown" : "vmm-died", text);
+        if (shim->stopping)
+                command_killed(shim);
+        become_gone(shim);
+}
+
+/* Ready for the end: every client has what is its own, or does not want it. */
+void end_check_drained(struct shim *shim, int64_t now_ms)
+{
+        if (shim->phase != PHASE_GONE || shim->finished)
+                return;
+        bool waiting = false;
+        for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next) {
+                if (connection_queued(&peer->connection) == 0 && peer->attaches == NULL)
+                        continue;
+                waiting = waiting || now_ms - peer->progress_ms < shim->options->drain_ms;
+        }
+        bool lingers = !shim->failed && strcmp(shim->exit.reason, "exited") == 0 &&
+                !shim->command.seen && now_ms - shim->ready_ms < shim->options->linger_ms;
+        if (lingers && shim->drain_deadline_ms > shim->ready_ms + shim->options->linger_ms)
+                shim->drain_deadline_ms = shim->ready_ms + shim->options->linger_ms;
+        shim->finished = !waiting && !lingers;
+}
+
+/*
+ * The last acts, in this order: the exit file, the socket's name, the lock, the
+ * connections. Who sees its connection closed finds the rest done.
+ */
+int end_finish(struct shim *shim)
+{
+        shim->exit.finished_ns = clock_realtime_ns();
+        shim->exit.generation = shim->generation;
+        (void)snprintf(shim->exit.isolation, sizeof shim->exit.isolation, "%s", shim->isolation);
+        AUTO_BUFFER struct buffer json;
+        buffer_init(&json, EXIT_BYTES_MAX);
+        cubby_error error;
+        cubby_error_clear(&error);
+        int result = 0;
+        if (shim->box_fd >= 0 &&
+                (box_exit_encode(&shim->exit, &json, &error) < 0 ||
+                        file_publish_at(shim->box_fd, BOX_EXIT_NAME, json.data, json.size, 0600,
+                                &error) < 0)) {
+                log_line(&shim->log, LOG_ERROR, "the exit file: %s", error.message);
+                result = 1;
+        }
+        if (shim->listen_fd >= 0)
+                (void)unlink(BOX_SOCKET_NAME);
+        close_quietly(take_fd(&shim->lock_fd));
+        if (shim->failed)
+                boot_report(shim, REPORT_FAILED, shim->error.message);
+        close_quietly(take_fd(&shim->status_fd));
+        return shim->failed ? 1 : result;
+}

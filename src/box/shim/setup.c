@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "box/shim/shim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define LISTEN_BACKLOG 64
+#define CONSOLE_LOOK_MS 2000
+#define FILE_LIMIT (2U * KEPT_SEGMENT_MAX)
+#define DESCRIPTOR_LIMIT 256U
+
+static void write_log(void *data, int level, const char *line)
+{
+        const struct shim *shim = data;
+        if (level <= LOG_WARNING && shim->console_fd >= 0)
+                (void)dprintf(shim->console_fd, "shim: %s\n", line);
+}
+
+static int check_kind(int fd, mode_t kind, const char *what, cubby_error *err)
+{
+        struct stat info;
+        if (fstat(fd, &info) < 0)
+                return cubby_error_errno(err, errno, "descriptor %d (%s)", fd, what);
+        if ((info.st_mode & S_IFMT) != kind)
+                return cubby_error_set(
+                        err, CUBBY_E_INVALID, "descriptor %d is not %s", fd, what);
+        return fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+int setup_descriptors(struct shim *shim, cubby_error *err)
+{
+        /* Reports first: whatever else is wrong, the creator hears of it. */
+        if (check_kind(SHIM_FD_STATUS, S_IFSOCK, "the creator's socket", err) < 0)
+                return -1;
+        shim->status_fd = SHIM_FD_STATUS;
+        if (check_kind(SHIM_FD_BOX, S_IFDIR, "the box's folder", err) < 0 ||
+                check_kind(SHIM_FD_LOCK, S_IFREG, "the box's lock", err) < 0)
+                return -1;
+        shim->box_fd = SHIM_FD_BOX;
+        shim->lock_fd = SHIM_FD_LOCK;
+        if (flock(shim->lock_fd, LOCK_EX | LOCK_NB) < 0)
+                return cubby_error_set(err, CUBBY_E_BUSY, "the box is owned by another process");
+        for (int fd = SHIM_FD_ROOTFS; fd <= SHIM_FD_INITRAMFS; fd++)
+                if (fcntl(fd, F_GETFD) >= 0 && check_kind(fd, S_IFREG, "a file", err) < 0)
+                        return -1;
+        (void)syscall(SYS_close_range, (unsigned)SHIM_FD_INITRAMFS + 1U, ~0U, 0U);
+        int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+        for (int fd = 0; fd < 3; fd++)
+                if (null_fd >= 0 && dup2(null_fd, fd) < 0)
+                        return cubby_error_errno(err, errno, "closing standard descriptors");
+        close_quietly(null_fd > 2 ? null_fd : -1);
+        (void)umask(077);
+        if (fchdir(shim->box_fd) < 0)
+                return cubby_error_errno(err, errno, "entering the box's folder");
+
+        (void)signal(SIGPIPE, SIG_IGN);
+        (void)signal(SIGHUP, SIG_IGN);
+        (void)signal(SIGINT, SIG_IGN);
+        sigset_t set;
+        (void)sigemptyset(&set);
+        (void)sigaddset(&set, SIGTERM);
+        if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
+                return cubby_error_errno(err, errno, "blocking signals");
+        shim->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+        if (shim->signal_fd < 0)
+                return cubby_error_errno(err, errno, "watching signals");
+        return 0;
+}
+
+int setup_config(struct shim *shim, cubby_error *err)
+{
+        AUTO_BUFFER struct buffer json;
+        buffer_init(&json, BOX_CONFIG_BYTES_MAX);
+        if (file_read_at(shim->box_fd, BOX_CONFIG_NAME, &json, err) < 0 ||
+                box_config_decode(json.data, json.size, &shim->config, err) < 0)
+                return cubby_error_wrap(err, "the box's configuration");
+        if (shim->config.slot >= BOX_SLOTS)
+                return cubby_error_set(err, CUBBY_E_CORRUPT, "the box's slot %u is out of range",
+                        shim->config.slot);
+        shim->command.exists = shim->config.argv != NULL && shim->config.argv[0] != NULL;
+        if (box_signal_number(shim->config.stop_signal) <= 0)
+                return cubby_error_set(err, CUBBY_E_CORRUPT, "the box's stop signal is unknown");
+        shim->engine = shim->options->find_engine(shim->config.engine);
+        if (shim->engine == NULL)
+                return cubby_error_set(err, CUBBY_E_UNSUPPORTED, "there is no engine of the name '%s'",
+                        shim->config.engine);
+        return 0;
+}
+
+/* Who escaped from an earlier run of this box may have left a trap instead of
+ * the disk: only a plain file of the box's own is opened. */
+static int open_disk(struct shim *shim, uid_t box_uid, cubby_error *err)
+{
+        AUTO_FD int fd = open(BOX_DISK_NAME, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        struct stat info;
+        if (fd < 0 || fstat(fd, &info) < 0)
+                return cubby_error_errno(err, errno, "opening the box's disk");
+        if (!S_ISREG(info.st_mode) || info.st_nlink != 1 || info.st_uid != box_uid)
+                return cubby_error_set(
+                        err, CUBBY_E_CORRUPT, "the box's disk is not a file of its own");
+        shim->disk_fd = take_fd(&fd);
+        return 0;
+}
+
+static int open_console(struct shim *shim, uid_t box_uid, cubby_error *err)
+{
+        if (unlink(BOX_CONSOLE_NAME) < 0 && errno != ENOENT)
+                return cubby_error_errno(err, errno, "removing the old console log");
+        shim->console_fd = open(BOX_CONSOLE_NAME,
+                O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (shim->console_fd < 0 || fchown(shim->console_fd, box_uid, (gid_t)-1) < 0)
+                return cubby_error_errno(err, errno, "making the console log");
+        return 0;
+}
+
+static int given_fd(int fd)
+{
+        struct stat info;
+        return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? fd : -1;
+}
+
+static enum accel accel_of(const char *name)
+{
+        if (strcmp(name, "kvm") == 0)
+                return ACCEL_KVM;
+        return strcmp(name, "tcg") == 0 ? ACCEL_TCG : ACCEL_AUTO;
+}
+
+int setup_machine(struct shim *shim, cubby_error *err)
+{
+        bool root = geteuid() == 0;
+        uid_t box_uid = root ? BOX_UID_FIRST + shim->config.slot : geteuid();
+        shim->client_uid = geteuid();
+        if (open_disk(shim, box_uid, err) < 0 || open_console(shim, box_uid, err) < 0)
+                return -1;
+        shim->log = (struct log){.write = write_log, .data = shim};
+        struct machine_config config = {
+                .memory_bytes = shim->config.memory_bytes,
+                .vcpus = shim->config.cpu_milli < 1000 ? 1 : (shim->config.cpu_milli + 999) / 1000,
+                .accel = accel_of(shim->config.accel),
+                .vmlinux_fd = given_fd(SHIM_FD_VMLINUX),
+                .initramfs_fd = given_fd(SHIM_FD_INITRAMFS),
+                .rootfs_fd = given_fd(SHIM_FD_ROOTFS),
+                .disk_fd = shim->disk_fd,
+                .console_fd = shim->console_fd,
+                .uid = root ? box_uid : 0,
+                .log = &shim->log};
+        if (shim->engine->start(&config, &shim->machine, err) < 0)
+                return cubby_error_wrap(err, "starting the machine");
+        (void)snprintf(shim->isolation, sizeof shim->isolation, "%s",
+                isolation_name(shim->engine->isolation(shim->machine)));
+        int fd = fcntl(shim->engine->agent_fd(shim->machine), F_DUPFD_CLOEXEC, 3);
+        if (fd < 0)
+                return cubby_error_errno(err, errno, "taking the agent's port");
+        connection_init(
+                &shim->agent, fd, FRAME_FROM_GUEST_MAX, AGENT_QUEUE_MAX, AGENT_QUEUE_MAX);
+        /* The machine has its own by now. */
+        close_quietly(take_fd(&shim->disk_fd));
+        for (int given = SHIM_FD_ROOTFS; given <= SHIM_FD_INITRAMFS; given++)
+                close_quietly(given_fd(given));
+        return 0;
+}
+
+static void limit(int resource, rlim_t value)
+{
+        struct rlimit wanted = {.rlim_cur = value, .rlim_max = value};
+        struct rlimit now;
+        if (getrlimit((__rlimit_resource_t)resource, &now) == 0 && now.rlim_max < value)
+                return; /* tighter already */
+        (void)setrlimit((__rlimit_resource_t)resource, &wanted);
+}
+
+int setup_privileges(struct shim *shim, cubby_error *err)
+{
+        if (geteuid() == 0) {
+                uid_t uid = BOX_UID_FIRST + shim->config.slot;
+                if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
+                        setresuid(uid, uid, uid) < 0)
+                        return cubby_error_errno(err, errno, "becoming uid %u", uid);
+        }
+        struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+        struct __user_cap_data_struct none[2] = {{0}};
+        if (syscall(SYS_capset, &header, none) < 0)
+                return cubby_error_errno(err, errno, "dropping capabilities");
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+                return cubby_error_errno(err, errno, "giving privileges up");
+        limit(RLIMIT_CORE, 0);
+        limit(RLIMIT_FSIZE, FILE_LIMIT);
+        limit(RLIMIT_NOFILE, DESCRIPTOR_LIMIT);
+        limit(RLIMIT_MEMLOCK, 0);
+        limit(RLIMIT_NPROC, 0); /* it starts nothing any more */
+        return 0;
+}
+
+int setup_socket(struct shim *shim, cubby_error *err)
+{
+        if (unlink(BOX_SOCKET_NAME) < 0 && errno != ENOENT)
+                return cubby_error_errno(err, errno, "removing the old socket");
+        struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = BOX_SOCKET_NAME};
+        shim->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (shim->listen_fd < 0 ||
+                bind(shim->listen_fd, (const struct sockaddr *)&address, sizeof address) < 0 ||
+                listen(shim->listen_fd, LISTEN_BACKLOG) < 0)
+                return cubby_error_errno(err, errno, "making the box's socket");
+        if (kept_log_open(&shim->kept, shim->box_fd, err) < 0)
+                return -1;
+        shim->command.first = kept_log_end(&shim->kept);
+        return 0;
+}
+
+void setup_close(struct shim *shim)
+{
+        connection_close(&shim->agent);
+        kept_log_close(&shim->kept);
+        close_quietly(take_fd(&shim->listen_fd));
+        close_quietly(take_fd(&shim->signal_fd));
+        close_quietly(take_fd(&shim->console_fd));
+        close_quietly(take_fd(&shim->disk_fd));
+        box_config_clear(&shim->config);
+}
+
+void console_bound(struct shim *shim, int64_t now_ms)
+{
+        if (now_ms < shim->console_ms || shim->console_fd < 0)
+                return;
+        struct stat info;
+        bool large = fstat(shim->console_fd, &info) == 0 && info.st_size > (off_t)CONSOLE_MAX;
+        if (large) {
+                char kept[CONSOLE_KEPT];
+                ssize_t size =
+                        pread(shim->console_fd, kept, sizeof kept, info.st_size - CONSOLE_KEPT);
+                if (ftruncate(shim->console_fd, 0) == 0 && size > 0)
+                        (void)write_whole(shim->console_fd, kept, (size_t)size);
+        }
+        /* a quiet machine is looked at less often */
+        shim->console_ms = now_ms + (large ? CONSOLE_LOOK_MS : 5 * CONSOLE_LOOK_MS);
+}
+
+void console_tail(const struct shim *shim, char *ret, size_t size)
+{
+        ret[0] = '\0';
+        struct stat info;
+        if (shim->console_fd < 0 || fstat(shim->console_fd, &info) < 0)
+                return;
+        off_t from = info.st_size > (off_t)size - 1 ? info.st_size - (off_t)size + 1 : 0;
+        ssize_t got = pread(shim->console_fd, ret, size - 1, from);
+        if (got < 0)
+                got = 0;
+        while (got > 0 && (ret[got - 1] == '\n' || ret[got - 1] == '\r'))
+                got--;
+        ret[got] = '\0';
+        for (char *c = ret; *c != '\0'; c++)
+                if ((*c < ' ' && *c != '\n') || *c == 0x7f)
+                        *c = ' ';
+}

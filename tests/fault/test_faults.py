@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens when a process of a box is killed or frozen, or the state is damaged."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import time
+
+import pytest
+from conftest import holders, wait_for
+
+
+@pytest.fixture
+def doomed(cubby):
+    cubby.ok("run", "-d", "--name", "doomed", "-m", "256M", "busybox", "sleep", "100000")
+    yield "doomed"
+    for pid, _ in cubby.processes("doomed") if cubby.state("doomed") else []:
+        try:
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+
+
+def pid_of(cubby, box, name):
+    return wait_for(lambda: [pid for pid, program in cubby.processes(box)
+                             if program.startswith(name)], 5, f"{name} of {box}")[0]
+
+
+def test_killed_shim(cubby, doomed):
+    waiting = cubby.popen("exec", doomed, "sleep", "1000")
+    qemu = pid_of(cubby, doomed, "qemu")
+    time.sleep(0.5)
+    os.kill(pid_of(cubby, doomed, "cubby-shim"), signal.SIGKILL)
+    start = time.monotonic()
+    _, err = waiting.communicate(timeout=20)
+    assert time.monotonic() - start < 1.5
+    assert waiting.returncode == 125 and err
+    result = cubby("exec", doomed, "true")
+    assert result.code == 125 and result.seconds < 1 and doomed in result.err, result
+    wait_for(lambda: not os.path.exists(f"/proc/{qemu}"), 5, "the end of QEMU")
+    assert cubby.state(doomed) == "failed"
+    assert cubby.inspect(doomed)["reason"] == "shim-died"
+    assert cubby.processes(doomed) == []
+    assert cubby.ok("start", doomed) == doomed
+    assert cubby.ok("exec", doomed, "echo", "again") == "again"
+    os.kill(pid_of(cubby, doomed, "cubby-shim"), signal.SIGKILL)
+    assert cubby.ok("rm", "-f", doomed) == doomed
+
+
+def test_killed_shim_with_rm_without_force(cubby, doomed):
+    os.kill(pid_of(cubby, doomed, "cubby-shim"), signal.SIGKILL)
+    wait_for(lambda: cubby.state(doomed) == "failed", 5, "the failed state")
+    assert cubby.ok("rm", doomed) == doomed
+
+
+def test_killed_vmm(cubby, doomed):
+    waiting = cubby.popen("exec", doomed, "sleep", "1000")
+    follow = cubby.popen("logs", "-f", doomed)
+    blocked = cubby.popen("wait", doomed)
+    time.sleep(0.5)
+    os.kill(pid_of(cubby, doomed, "qemu"), signal.SIGKILL)
+    start = time.monotonic()
+    _, err = waiting.communicate(timeout=20)
+    assert time.monotonic() - start < 1.5
+    assert waiting.returncode == 125 and err
+    follow.communicate(timeout=20)
+    blocked.communicate(timeout=20)
+    wait_for(lambda: cubby.state(doomed) == "failed", 5, "the failed state")
+    info = cubby.inspect(doomed)
+    assert info["reason"] == "vmm-died" and info["detail"]
+    assert cubby.processes(doomed) == []
+    assert cubby.ok("start", doomed) == doomed
+
+
+def test_frozen_vmm(cubby, doomed):
+    qemu = pid_of(cubby, doomed, "qemu")
+    os.kill(qemu, signal.SIGSTOP)
+    start = time.monotonic()
+    result = cubby("exec", "--timeout", "2s", doomed, "true", timeout=60)
+    assert result.code != 0 and result.err, result
+    assert time.monotonic() - start < 20
+    # the shim answers for itself, and others are not held up
+    assert cubby("inspect", doomed).seconds < 5
+    assert cubby("stats", "--no-stream", doomed, timeout=60).seconds < 20
+    assert cubby("top", doomed, timeout=60).seconds < 20
+    os.kill(qemu, signal.SIGCONT)
+    assert cubby.ok("exec", doomed, "echo", "thawed") == "thawed"
+    os.kill(qemu, signal.SIGSTOP)
+    result = cubby("stop", "-t", "1", doomed, timeout=60)
+    assert result.code == 0 and result.seconds < 20, result
+    assert not os.path.exists(f"/proc/{qemu}")
+
+
+def test_killed_creator_at_any_moment(cubby):
+    for delay in (0.02, 0.1, 0.3, 1.0, 2.5):
+        creator = cubby.popen("run", "--name", "orphan", "-m", "256M", "busybox", "sleep", "2")
+        time.sleep(delay)
+        creator.kill()
+        creator.communicate()
+
+        # Whatever is left is either nothing or a box that can be used and removed.
+        def settled():
+            state = cubby.state("orphan")
+            return state in ("", "created", "running", "stopped", "failed") and state or "none"
+
+        wait_for(settled, 30, "a settled state")
+        if cubby.state("orphan"):
+            cubby.ok("rm", "-f", "orphan")
+        cubby.ok("gc")
+        shims = [p for p in holders(str(cubby.home / "boxes")) if p[1] == "cubby-shim"]
+        assert len(shims) <= 2, (delay, shims)  # the shared boxes
+    assert list((cubby.home / "tmp").iterdir()) == []
+
+
+def test_killed_import_leaves_nothing(own_home, busybox_tar):
+    for delay in (0.005, 0.02, 0.05, 0.1):
+        importer = own_home.popen("image", "import", busybox_tar, "--name", "half")
+        time.sleep(delay)
+        importer.kill()
+        importer.communicate()
+        own_home.ok("gc")
+        assert list((own_home.home / "tmp").iterdir()) == []
+        records = own_home.ok("images", "-q").split()
+        assert len(list((own_home.home / "rootfs").iterdir())) == len(records)
+    own_home.ok("image", "import", busybox_tar, "--name", "whole")
+    assert "whole" in own_home.ok("images")
+
+
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "empty", "missing", "page"])
+def test_damaged_database(own_home, busybox_tar, damage):
+    own_home.ok("image", "import", busybox_tar, "--name", "precious")
+    own_home.ok("create", "--name", "kept", "precious", "true")
+    database = own_home.home / "cubby.db"
+    for extra in ("-wal", "-shm"):
+        (own_home.home / f"cubby.db{extra}").unlink(missing_ok=True)
+    if damage == "garbage":
+        database.write_bytes(os.urandom(20_000))
+    elif damage == "truncated":
+        database.write_bytes(database.read_bytes()[:5000])
+    elif damage == "empty":
+        database.write_bytes(b"")
+    elif damage == "missing":
+        database.unlink()
+    elif damage == "page":
+        data = bytearray(database.read_bytes())
+        data[4096:8192] = os.urandom(4096)
+        database.write_bytes(bytes(data))
+    assert "precious" in own_home.ok("images")
+    assert own_home.state("kept") == "created"
+    own_home.ok("image", "inspect", "precious")
+
+
+def test_a_newer_database_is_refused(own_home):
+    own_home.ok("ps")
+    with sqlite3.connect(own_home.home / "cubby.db") as database:
+        version = database.execute("PRAGMA user_version").fetchone()[0]
+        database.execute(f"PRAGMA user_version = {version + 1000}")
+    own_home.fails("ps", says="version")
+    with sqlite3.connect(own_home.home / "cubby.db") as database:
+        database.execute(f"PRAGMA user_version = {version}")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": 999}', b"\xff" * 100,
+                                     b'{"version": 1}'])
+def test_damaged_box_config(own_home, busybox_tar, content):
+    own_home.ok("image", "import", busybox_tar, "--name", "busybox")
+    own_home.ok("create", "--name", "torn", "busybox", "true")
+    folder = own_home.home / "boxes" / own_home.box_id("torn")
+    (folder / "config.json").write_bytes(content)
+    result = own_home("start", "torn")
+    assert result.code == 125 and "torn" in result.err, result
+    assert own_home("ps", "-a").code == 0
+    assert own_home.ok("rm", "-f", "torn") == "torn"
+    assert not folder.exists()
+
+
+def test_a_boot_that_fails_tells_its_stage(own_home, cubby, busybox_tar):
+    """A rootfs that is not one: the guest comes up, the mount fails, its words arrive."""
+    own_home.ok("image", "import", busybox_tar, "--name", "busybox")
+    disk = next((own_home.home / "rootfs").iterdir()) / "disk.erofs"
+    disk.chmod(0o600)
+    size = disk.stat().st_size
+    disk.write_bytes(bytes(size))
+    shutil.copytree(cubby.home / "kernels", own_home.home / "kernels", dirs_exist_ok=True)
+    start = time.monotonic()
+    result = own_home("run", "--name", "stillborn", "-m", "256M", "busybox", "true", timeout=90)
+    assert result.code == 125, result
+    assert time.monotonic() - start < 65
+    assert re.search(r"root|mount|disk", result.err), result
+    assert own_home.processes("stillborn") == []
+    assert own_home("ps", "-q").out == b""
+
+
+def test_box_that_shuts_its_machine_down(cubby, doomed):
+    # SIGTERM to all and a crash of the kernel are not in a box's hands, but its own end is.
+    cubby("exec", doomed, "sh", "-c", "kill -9 $(pgrep -f 'sleep 100000')")
+    wait_for(lambda: cubby.state(doomed) == "stopped", 10, "the end")
+    info = cubby.inspect(doomed)
+    assert (info["reason"], info["exit_code"]) == ("exited", 137)
+
+
+def test_a_full_socket_queue(cubby, doomed):
+    """A client that connects and says nothing, and many of them, hold nobody up."""
+    folder = os.open(cubby.home / "boxes" / cubby.box_id(doomed), os.O_RDONLY)
+    silent = []
+    try:
+        for _ in range(40):
+            client = socket.socket(socket.AF_UNIX)
+            client.settimeout(2)
+            try:
+                client.connect(f"/proc/self/fd/{folder}/box.sock")
+            except OSError:
+                client.close()
+                break
+            silent.append(client)
+        silent[0].sendall(os.urandom(4096))
+        result = cubby("exec", doomed, "echo", "served", timeout=30)
+        assert (result.code, result.text) == (0, "served"), result
+        assert result.seconds < 5
+    finally:
+        for client in silent:
+            client.close()
+        os.close(folder)
