@@ -24,15 +24,26 @@ enum {
         ENGINE_CAN_CLONE = 1U << 1, /* save to and start from a template */
 };
 
+/* Where a machine begins. */
+enum machine_origin {
+        MACHINE_BOOT,
+        MACHINE_TEMPLATE, /* boots, with its RAM in an object of the caller's, to be saved */
+        MACHINE_CLONE,    /* continues from a saved machine; runs when start returns */
+};
+
 struct machine_config {
         uint64_t memory_bytes; /* multiple of 1 MiB */
         uint32_t vcpus;
         enum accel accel;
         /* All owned by the caller, who may close them after start. */
-        int vmlinux_fd;
+        int vmlinux_fd; /* not used by a clone, nor is initramfs_fd */
         int initramfs_fd;
         int rootfs_fd;        /* O_RDONLY, EROFS */
         int disk_fd;          /* O_RDWR, raw ext4, private to this machine */
+        enum machine_origin origin;
+        int memory_fd;        /* template: its RAM; clone: a sealed copy of it, mapped privately.
+                                 Of exactly memory_bytes; not used by a boot */
+        int state_fd;         /* clone: what save wrote, at its beginning */
         int console_fd;       /* append-only; the console's and the VMM's own messages */
         bool console;         /* a serial console (slow; for diagnosis) */
         uid_t uid;            /* as root: the VMM runs as this id; 0: keep the caller's */
@@ -57,6 +68,12 @@ struct engine {
         enum isolation (*isolation)(const struct machine *machine);
         int (*pause)(struct machine *machine, cubby_error *err); /* stops the vCPUs */
         int (*unpause)(struct machine *machine, cubby_error *err);
+        /* ENGINE_CAN_CLONE: stops a template's machine and writes its device state; what
+         * its RAM and disk then hold belongs to it. Only destroy may follow. */
+        int (*save)(struct machine *machine, int state_fd, cubby_error *err);
+        /* ENGINE_CAN_CLONE: one line that names everything that binds a saved state to
+         * this host and build: VMM, arguments, CPU model, accelerator, clock rate. */
+        int (*identity)(const struct machine_config *config, char **ret, cubby_error *err);
         /* After exit_fd: one sentence on how it ended; `*ret_clean` when the guest
          * powered off by itself. */
         void (*describe_exit)(struct machine *machine, char *ret, size_t size, bool *ret_clean);

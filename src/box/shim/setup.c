@@ -57,10 +57,12 @@ int setup_descriptors(struct shim *shim, cubby_error *err)
         shim->lock_fd = SHIM_FD_LOCK;
         if (flock(shim->lock_fd, LOCK_EX | LOCK_NB) < 0)
                 return cubby_error_set(err, CUBBY_E_BUSY, "the box is owned by another process");
-        for (int fd = SHIM_FD_ROOTFS; fd <= SHIM_FD_INITRAMFS; fd++)
+        for (int fd = SHIM_FD_ROOTFS; fd <= SHIM_FD_STATE; fd++)
                 if (fcntl(fd, F_GETFD) >= 0 && check_kind(fd, S_IFREG, "a file", err) < 0)
                         return -1;
-        (void)syscall(SYS_close_range, (unsigned)SHIM_FD_INITRAMFS + 1U, ~0U, 0U);
+        if (fcntl(SHIM_FD_KEEPER, F_SETFD, FD_CLOEXEC) == 0)
+                shim->keeper_fd = SHIM_FD_KEEPER;
+        (void)syscall(SYS_close_range, (unsigned)SHIM_FD_LAST + 1U, ~0U, 0U);
         int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
         for (int fd = 0; fd < 3; fd++)
                 if (null_fd >= 0 && dup2(null_fd, fd) < 0)
@@ -143,12 +145,40 @@ static enum accel accel_of(const char *name)
         return strcmp(name, "tcg") == 0 ? ACCEL_TCG : ACCEL_AUTO;
 }
 
+static enum machine_origin origin_of(enum shim_mode mode)
+{
+        switch (mode) {
+        case SHIM_TEMPLATE:
+                return MACHINE_TEMPLATE;
+        case SHIM_CLONE:
+        case SHIM_SPARE:
+                return MACHINE_CLONE;
+        case SHIM_BOOT:
+                break;
+        }
+        return MACHINE_BOOT;
+}
+
+static int check_saved(const struct shim *shim, cubby_error *err)
+{
+        if (shim->options->mode == SHIM_BOOT)
+                return 0;
+        if ((shim->engine->capabilities & ENGINE_CAN_CLONE) == 0)
+                return cubby_error_set(err, CUBBY_E_UNSUPPORTED,
+                        "the engine '%s' neither saves nor clones machines", shim->engine->name);
+        if (given_fd(SHIM_FD_MEMORY) < 0 || given_fd(SHIM_FD_STATE) < 0)
+                return cubby_error_set(err, CUBBY_E_INVALID,
+                        "a saved machine needs its memory and its state");
+        return 0;
+}
+
 int setup_machine(struct shim *shim, cubby_error *err)
 {
         bool root = geteuid() == 0;
         uid_t box_uid = root ? BOX_UID_FIRST + shim->config.slot : geteuid();
         shim->client_uid = geteuid();
-        if (open_disk(shim, box_uid, err) < 0 || open_console(shim, box_uid, err) < 0)
+        if (check_saved(shim, err) < 0 || open_disk(shim, box_uid, err) < 0 ||
+                open_console(shim, box_uid, err) < 0)
                 return -1;
         shim->log = (struct log){.write = write_log, .data = shim};
         struct machine_config config = {
@@ -159,6 +189,9 @@ int setup_machine(struct shim *shim, cubby_error *err)
                 .initramfs_fd = given_fd(SHIM_FD_INITRAMFS),
                 .rootfs_fd = given_fd(SHIM_FD_ROOTFS),
                 .disk_fd = shim->disk_fd,
+                .origin = origin_of(shim->options->mode),
+                .memory_fd = given_fd(SHIM_FD_MEMORY),
+                .state_fd = given_fd(SHIM_FD_STATE),
                 .console_fd = shim->console_fd,
                 .uid = root ? box_uid : 0,
                 .log = &shim->log};
@@ -173,8 +206,11 @@ int setup_machine(struct shim *shim, cubby_error *err)
                 &shim->agent, fd, FRAME_FROM_GUEST_MAX, AGENT_QUEUE_MAX, AGENT_QUEUE_MAX);
         /* The machine has its own by now. */
         close_quietly(take_fd(&shim->disk_fd));
-        for (int given = SHIM_FD_ROOTFS; given <= SHIM_FD_INITRAMFS; given++)
-                close_quietly(given_fd(given));
+        if (shim->options->mode == SHIM_TEMPLATE)
+                shim->state_fd = SHIM_FD_STATE;
+        for (int given = SHIM_FD_ROOTFS; given <= SHIM_FD_STATE; given++)
+                if (given != shim->state_fd)
+                        close_quietly(given_fd(given));
         return 0;
 }
 
@@ -233,6 +269,8 @@ void setup_close(struct shim *shim)
         close_quietly(take_fd(&shim->signal_fd));
         close_quietly(take_fd(&shim->console_fd));
         close_quietly(take_fd(&shim->disk_fd));
+        close_quietly(take_fd(&shim->state_fd));
+        close_quietly(take_fd(&shim->keeper_fd));
         box_config_clear(&shim->config);
 }
 

@@ -16,6 +16,10 @@ static void init(struct shim *shim, const struct shim_options *options)
                 .signal_fd = -1,
                 .console_fd = -1,
                 .disk_fd = -1,
+                .state_fd = -1,
+                .keeper_fd = -1,
+                .unclaimed = options->mode == SHIM_SPARE,
+                .look_ms = DEADLINE_NEVER,
                 .agent = {.fd = -1},
                 .kept = {.fd = -1},
                 .started_ms = clock_monotonic_ms(),
@@ -54,6 +58,7 @@ int shim_main(const struct shim_options *options)
                 if (shim->machine != NULL)
                         shim->engine->destroy(shim->machine);
         } else {
+                saved_begin(shim);
                 loop_run(shim);
         }
         int code = end_finish(shim);
