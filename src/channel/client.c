@@ -73,8 +73,7 @@ int client_connect(int box_dir_fd, int64_t deadline_ms, struct client **ret, cub
                 int left = deadline_left_ms(deadline_ms);
                 if (left == 0)
                         return late(err);
-                (void)poll(NULL, 0,
-                        left < 0 || left > CONNECT_RETRY_MS ? CONNECT_RETRY_MS : left);
+                (void)poll(NULL, 0, left < 0 || left > CONNECT_RETRY_MS ? CONNECT_RETRY_MS : left);
         }
         return client_over(take_fd(&fd), ret, err);
 }
@@ -98,7 +97,8 @@ uint64_t client_new_stream(struct client *client)
 }
 
 /* Waits for the socket. Returns 0, or -1 with the error set. */
-static int wait_for(const struct client *client, short events, int64_t deadline_ms, cubby_error *err)
+static int wait_for(
+        const struct client *client, short events, int64_t deadline_ms, cubby_error *err)
 {
         for (;;) {
                 struct pollfd poll_fd = {.fd = client->connection.fd, .events = events};
@@ -131,7 +131,8 @@ int client_send(struct client *client, uint16_t type, uint16_t flags, uint64_t s
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
         bool begun = false;
         while (parts[0].iov_len + parts[1].iov_len > 0) {
-                ssize_t sent = sendmsg(client->connection.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+                ssize_t sent =
+                        sendmsg(client->connection.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
                 if (sent >= 0) {
                         begun = true;
                         for (size_t i = 0, left = (size_t)sent; i < 2; i++) {
@@ -156,8 +157,7 @@ int client_send(struct client *client, uint16_t type, uint16_t flags, uint64_t s
         return 0;
 }
 
-int client_next(
-        struct client *client, int64_t deadline_ms, struct frame *ret, cubby_error *err)
+int client_next(struct client *client, int64_t deadline_ms, struct frame *ret, cubby_error *err)
 {
         struct connection *connection = &client->connection;
         for (;;) {

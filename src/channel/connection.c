@@ -128,8 +128,8 @@ bool connection_queue(struct connection *connection, uint16_t type, uint16_t fla
         if (queue->head > 0 &&
                 (whole > queue->bytes.capacity - queue->bytes.size || queue->head > READ_SIZE))
                 drop_front(&queue->bytes, &queue->head);
-        bool done = frame_append(
-                &queue->bytes, type, flags, session, stream, payload, (uint32_t)size);
+        bool done =
+                frame_append(&queue->bytes, type, flags, session, stream, payload, (uint32_t)size);
         queue->bytes.failed = false; /* the next, smaller frame may fit */
         return done;
 }

@@ -78,9 +78,9 @@ enum frame_type {
         FRAME_SHIM_ATTACH = 130,       /* client: joins the main process's channels on this stream:
                                           u8 replay (1: the kept log first); then DATA, EOF, EXIT */
         FRAME_SHIM_WAIT = 131,         /* client: EXIT on this stream when the main process ends */
-        FRAME_SHIM_STOP = 132,         /* client: u32 ms between the stop signal and KILL; the shim
-                                          closes every connection once the box is gone */
-        FRAME_SHIM_KILL = 133,    /* client: u32 signal for the main process (KILL ends the box) */
+        FRAME_SHIM_STOP = 132,         /* client: u32 ms between the stop signal and KILL; no reply:
+                                          the shim closes every connection once the box is gone */
+        FRAME_SHIM_KILL = 133,    /* client: u32 signal for the main process (KILL ends the box); OK */
         FRAME_SHIM_PAUSE = 134,   /* client: stop the machine's processors; OK */
         FRAME_SHIM_UNPAUSE = 135, /* client: go on; OK */
         FRAME_SHIM_CLAIM = 136,   /* client: the spare becomes a box; the whole config.json of it.

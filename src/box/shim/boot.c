@@ -165,8 +165,7 @@ static bool encode_command(const struct shim *shim, struct buffer *payload)
         size_t envc = count_texts(config->env);
         if (argc > WIRE_ARGUMENTS_MAX || envc > WIRE_ARGUMENTS_MAX)
                 return false;
-        struct message_exec exec = {
-                .flags = EXEC_MAIN | (config->tty ? EXEC_TTY : 0U) |
+        struct message_exec exec = {.flags = EXEC_MAIN | (config->tty ? EXEC_TTY : 0U) |
                         (config->open_stdin ? EXEC_STDIN : 0U),
                 .rows = config->tty ? DEFAULT_ROWS : 0,
                 .columns = config->tty ? DEFAULT_COLUMNS : 0,

@@ -133,8 +133,7 @@ void command_ended(struct shim *shim, const struct message_exit *exit)
         struct command *command = &shim->command;
         command->ended = true;
         command->exit = *exit;
-        shim->exit.exit_code =
-                exit->signal != 0 ? (int)(128 + exit->signal) : (int)exit->code;
+        shim->exit.exit_code = exit->signal != 0 ? (int)(128 + exit->signal) : (int)exit->code;
         shim->exit.signal = (int)exit->signal;
         shim->exit.oom = (exit->flags & EXIT_FLAG_OOM) != 0;
         end_reason(shim, "exited", "");

@@ -21,8 +21,7 @@ static void send_status(struct shim *shim, struct peer *peer, uint64_t stream)
                 .has_main = shim->command.exists,
                 .main_ended = shim->command.ended,
                 .shim_pid = (uint32_t)getpid(),
-                .vmm_pid = shim->machine == NULL ? 0
-                                                 : (uint32_t)shim->engine->pid(shim->machine),
+                .vmm_pid = shim->machine == NULL ? 0 : (uint32_t)shim->engine->pid(shim->machine),
                 .clients = (uint32_t)shim->peer_count,
                 .generation = shim->generation,
                 .uptime_ms = (uint64_t)(clock_monotonic_ms() - shim->started_ms),
@@ -66,9 +65,9 @@ static void on_pause(struct shim *shim, struct peer *peer, uint64_t stream, bool
         }
         if (shim->phase != PHASE_RUNNING || shim->stopping || shim->paused == pause) {
                 peer_error(peer, stream, CUBBY_E_STATE,
-                        shim->paused          ? "the box is paused already"
-                                : pause       ? "the box does not run"
-                                              : "the box is not paused");
+                        shim->paused    ? "the box is paused already"
+                                : pause ? "the box does not run"
+                                        : "the box is not paused");
                 return;
         }
         cubby_error error;

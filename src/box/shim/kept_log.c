@@ -51,8 +51,8 @@ static uint64_t find_end(int fd, uint64_t file_size)
 
 static int open_segment(int dir_fd, int flags)
 {
-        return openat(
-                dir_fd, NAME_NOW, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0600);
+        return openat(dir_fd, NAME_NOW,
+                O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0600);
 }
 
 int kept_log_open(struct kept_log *log, int dir_fd, cubby_error *err)
@@ -68,8 +68,7 @@ int kept_log_open(struct kept_log *log, int dir_fd, cubby_error *err)
         uint64_t end = find_end(fd, (uint64_t)info.st_size);
         if (end != (uint64_t)info.st_size && ftruncate(fd, (off_t)end) < 0)
                 return cubby_error_errno(err, errno, "mending the box's log");
-        *log = (struct kept_log){
-                .dir_fd = dir_fd, .fd = take_fd(&fd), .number = 1, .size = end};
+        *log = (struct kept_log){.dir_fd = dir_fd, .fd = take_fd(&fd), .number = 1, .size = end};
         return 0;
 }
 
@@ -112,7 +111,8 @@ int kept_log_append(struct kept_log *log, uint8_t stream, const void *data, size
                 return 0;
         }
         int saved = written < 0 ? errno : ENOSPC;
-        (void)ftruncate(log->fd, (off_t)log->size);
+        if (ftruncate(log->fd, (off_t)log->size) < 0)
+                log->size = find_end(log->fd, KEPT_SEGMENT_MAX); /* over what is torn */
         errno = saved;
         return -1;
 }
@@ -122,8 +122,8 @@ struct kept_place kept_log_end(const struct kept_log *log)
         return (struct kept_place){.fd = -1, .number = log->number, .at = log->size};
 }
 
-int kept_place_open(
-        const struct kept_log *log, struct kept_place from, struct kept_place *ret, cubby_error *err)
+int kept_place_open(const struct kept_log *log, struct kept_place from, struct kept_place *ret,
+        cubby_error *err)
 {
         if (from.number + 1 < log->number)
                 from = (struct kept_place){.fd = -1, .number = log->number - 1, .at = 0};
@@ -165,8 +165,8 @@ long kept_place_next(const struct kept_log *log, struct kept_place *place, uint8
                                 return -1;
                         continue;
                 }
-                ssize_t got = pread(place->fd, ret_data, (size_t)size,
-                        (off_t)(place->at + KEPT_RECORD_HEADER));
+                ssize_t got = pread(
+                        place->fd, ret_data, (size_t)size, (off_t)(place->at + KEPT_RECORD_HEADER));
                 if (got != (ssize_t)size)
                         return -1;
                 place->at += KEPT_RECORD_HEADER + (uint64_t)size;

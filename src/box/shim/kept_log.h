@@ -42,8 +42,8 @@ struct kept_place {
 /* The place behind the last record. */
 struct kept_place kept_log_end(const struct kept_log *log);
 /* Opens a place for reading: at `from`, or at the oldest record still kept. */
-int kept_place_open(
-        const struct kept_log *log, struct kept_place from, struct kept_place *ret, cubby_error *err);
+int kept_place_open(const struct kept_log *log, struct kept_place from, struct kept_place *ret,
+        cubby_error *err);
 void kept_place_close(struct kept_place *place);
 /* The next record. Returns its size, 0 when there is none, -1 when it is damaged. */
 long kept_place_next(const struct kept_log *log, struct kept_place *place, uint8_t *ret_stream,

@@ -37,8 +37,8 @@ static size_t fill_poll(struct shim *shim, struct pollfd *fds)
         bool gone = shim->phase == PHASE_GONE;
         fds[POLL_SIGNAL] = (struct pollfd){.fd = shim->signal_fd, .events = POLLIN};
         fds[POLL_LISTEN] = (struct pollfd){.fd = shim->listen_fd, .events = POLLIN};
-        fds[POLL_AGENT] = (struct pollfd){.fd = gone || shim->agent_closed ? -1 : shim->agent.fd,
-                .events = POLLIN};
+        fds[POLL_AGENT] = (struct pollfd){
+                .fd = gone || shim->agent_closed ? -1 : shim->agent.fd, .events = POLLIN};
         if (!gone && connection_queued(&shim->agent) > 0)
                 fds[POLL_AGENT].events |= POLLOUT;
         fds[POLL_EXIT] = (struct pollfd){
@@ -77,7 +77,8 @@ static void on_timers(struct shim *shim, int64_t now_ms)
                 end_stop(shim, "ttl", STOP_ON_SIGNAL_MS);
         }
         if (now_ms >= shim->part_deadline_ms && !shim->paused)
-                end_kill(shim, "protocol", "the agent broke the protocol: half a frame, then silence");
+                end_kill(shim, "protocol",
+                        "the agent broke the protocol: half a frame, then silence");
         if (shim->phase != PHASE_GONE)
                 console_bound(shim, now_ms);
 }
@@ -86,8 +87,7 @@ static void on_timers(struct shim *shim, int64_t now_ms)
 static void flush_all(struct shim *shim, int64_t now_ms)
 {
         command_pump(shim, now_ms);
-        if (shim->phase != PHASE_GONE && !shim->agent_closed &&
-                connection_flush(&shim->agent) < 0)
+        if (shim->phase != PHASE_GONE && !shim->agent_closed && connection_flush(&shim->agent) < 0)
                 shim->agent_closed = true;
         bool room = !guest_is_full(shim);
         for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next) {

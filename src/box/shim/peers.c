@@ -29,8 +29,7 @@ static bool may_connect(const struct shim *shim, int fd)
 void peers_accept(struct shim *shim)
 {
         for (;;) {
-                AUTO_FD int fd =
-                        accept4(shim->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+                AUTO_FD int fd = accept4(shim->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
                 if (fd < 0)
                         return;
                 if (!may_connect(shim, fd) || shim->peer_count >= PEERS_MAX)
@@ -40,8 +39,8 @@ void peers_accept(struct shim *shim)
                         continue;
                 int size = SEND_BUFFER;
                 (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-                connection_init(&peer->connection, take_fd(&fd), FRAME_TO_GUEST_MAX,
-                        PEER_QUEUE_MAX, PEER_QUEUE_MAX);
+                connection_init(&peer->connection, take_fd(&fd), FRAME_TO_GUEST_MAX, PEER_QUEUE_MAX,
+                        PEER_QUEUE_MAX);
                 peer->progress_ms = clock_monotonic_ms();
                 peer->poll_index = SIZE_MAX;
                 peer->next = shim->peers;
@@ -86,8 +85,9 @@ static const char *not_now(const struct shim *shim, uint16_t type, int *ret_code
 static bool exec_is_valid(const struct frame *frame, uint32_t *ret_flags)
 {
         struct message_exec exec;
-        bool valid = message_exec_decode(
-                             (struct slice){.data = frame->payload, .size = frame->length}, &exec) &&
+        bool valid =
+                message_exec_decode(
+                        (struct slice){.data = frame->payload, .size = frame->length}, &exec) &&
                 (exec.flags & EXEC_MAIN) == 0;
         *ret_flags = exec.flags;
         message_exec_free(&exec);
@@ -99,9 +99,9 @@ static enum verdict forward_request(
         struct shim *shim, struct peer *peer, const struct frame *frame, uint16_t reply)
 {
         uint32_t exec_flags = 0;
-        if (frame->type == FRAME_EXEC   ? !exec_is_valid(frame, &exec_flags)
-                : frame->type == FRAME_PING ? frame->length > PING_MAX
-                                            : frame->length != 0)
+        if (frame->type == FRAME_EXEC               ? !exec_is_valid(frame, &exec_flags)
+                        : frame->type == FRAME_PING ? frame->length > PING_MAX
+                                                    : frame->length != 0)
                 return BAD;
         int code = 0;
         const char *reason = not_now(shim, frame->type, &code);
@@ -169,7 +169,8 @@ static enum verdict forward_exec_frame(
                 stream->window[CHANNEL_STDIN] -= frame->length;
         else if (frame->type == FRAME_CREDIT)
                 stream->window[frame->flags] += load_u32(frame->payload);
-        (void)guest_send(shim, frame->type, frame->flags, stream->id, frame->payload, frame->length);
+        (void)guest_send(
+                shim, frame->type, frame->flags, stream->id, frame->payload, frame->length);
         return TAKEN;
 }
 

@@ -39,8 +39,7 @@ static int check_kind(int fd, mode_t kind, const char *what, cubby_error *err)
         if (fstat(fd, &info) < 0)
                 return cubby_error_errno(err, errno, "descriptor %d (%s)", fd, what);
         if ((info.st_mode & S_IFMT) != kind)
-                return cubby_error_set(
-                        err, CUBBY_E_INVALID, "descriptor %d is not %s", fd, what);
+                return cubby_error_set(err, CUBBY_E_INVALID, "descriptor %d is not %s", fd, what);
         return fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
@@ -93,16 +92,13 @@ int setup_config(struct shim *shim, cubby_error *err)
         if (file_read_at(shim->box_fd, BOX_CONFIG_NAME, &json, err) < 0 ||
                 box_config_decode(json.data, json.size, &shim->config, err) < 0)
                 return cubby_error_wrap(err, "the box's configuration");
-        if (shim->config.slot >= BOX_SLOTS)
-                return cubby_error_set(err, CUBBY_E_CORRUPT, "the box's slot %u is out of range",
-                        shim->config.slot);
         shim->command.exists = shim->config.argv != NULL && shim->config.argv[0] != NULL;
         if (box_signal_number(shim->config.stop_signal) <= 0)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "the box's stop signal is unknown");
         shim->engine = shim->options->find_engine(shim->config.engine);
         if (shim->engine == NULL)
-                return cubby_error_set(err, CUBBY_E_UNSUPPORTED, "there is no engine of the name '%s'",
-                        shim->config.engine);
+                return cubby_error_set(err, CUBBY_E_UNSUPPORTED,
+                        "there is no engine of the name '%s'", shim->config.engine);
         return 0;
 }
 
@@ -181,8 +177,7 @@ int setup_machine(struct shim *shim, cubby_error *err)
                 open_console(shim, box_uid, err) < 0)
                 return -1;
         shim->log = (struct log){.write = write_log, .data = shim};
-        struct machine_config config = {
-                .memory_bytes = shim->config.memory_bytes,
+        struct machine_config config = {.memory_bytes = shim->config.memory_bytes,
                 .vcpus = shim->config.cpu_milli < 1000 ? 1 : (shim->config.cpu_milli + 999) / 1000,
                 .accel = accel_of(shim->config.accel),
                 .vmlinux_fd = given_fd(SHIM_FD_VMLINUX),
@@ -202,8 +197,7 @@ int setup_machine(struct shim *shim, cubby_error *err)
         int fd = fcntl(shim->engine->agent_fd(shim->machine), F_DUPFD_CLOEXEC, 3);
         if (fd < 0)
                 return cubby_error_errno(err, errno, "taking the agent's port");
-        connection_init(
-                &shim->agent, fd, FRAME_FROM_GUEST_MAX, AGENT_QUEUE_MAX, AGENT_QUEUE_MAX);
+        connection_init(&shim->agent, fd, FRAME_FROM_GUEST_MAX, AGENT_QUEUE_MAX, AGENT_QUEUE_MAX);
         /* The machine has its own by now. */
         close_quietly(take_fd(&shim->disk_fd));
         if (shim->options->mode == SHIM_TEMPLATE)

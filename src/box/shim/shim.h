@@ -42,8 +42,6 @@
 #define CONSOLE_MAX (64U * 1024U)
 #define CONSOLE_KEPT (16U * 1024U)
 #define PING_MAX 64U
-#define BOX_UID_FIRST 600000U
-#define BOX_SLOTS 100000U
 
 struct shim_options {
         const struct engine *(*find_engine)(const char *name);
@@ -119,7 +117,7 @@ struct command {
         bool seen; /* a client has attached or waited */
         bool input_ended;
         struct stream *stream;
-        struct kept_place first; /* where this run's output begins */
+        struct kept_place first;      /* where this run's output begins */
         uint32_t owed[CHANNEL_COUNT]; /* credit that is not granted yet */
         struct message_exit exit;
 };

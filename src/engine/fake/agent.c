@@ -39,8 +39,8 @@ static void reply(struct agent *agent, uint16_t type, uint16_t flags, uint64_t s
         const void *payload, size_t size)
 {
         if (!agent->frozen)
-                (void)frame_append(&agent->out, type, flags, agent->session, stream, payload,
-                        (uint32_t)size);
+                (void)frame_append(
+                        &agent->out, type, flags, agent->session, stream, payload, (uint32_t)size);
 }
 
 static void reply_error(struct agent *agent, uint64_t stream, int code, const char *text)
@@ -342,9 +342,9 @@ static bool take_in(struct agent *agent)
 
 static bool send_out(struct agent *agent)
 {
-        ssize_t sent = agent->out.size == 0 ? 0
-                                            : send(agent->fd, agent->out.data, agent->out.size,
-                                                      MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t sent = agent->out.size == 0
+                ? 0
+                : send(agent->fd, agent->out.data, agent->out.size, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0)
                 return errno == EAGAIN || errno == EINTR;
         buffer_consume(&agent->out, (size_t)sent);

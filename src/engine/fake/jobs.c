@@ -85,8 +85,8 @@ static void start_sleep(struct job *job, const struct slice *argv, uint32_t argc
         job->ends_ms = job->started_ms + (int64_t)number_of(argv, argc, 0) * 1000;
 }
 
-static bool start_speaking(struct job *job, const struct message_exec *exec,
-        const struct slice *argv, uint32_t argc)
+static bool start_speaking(
+        struct job *job, const struct message_exec *exec, const struct slice *argv, uint32_t argc)
 {
         struct buffer *out = &job->output[CHANNEL_STDOUT];
         struct slice name = argv[0];

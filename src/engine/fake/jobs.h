@@ -22,7 +22,7 @@ struct job {
         uint32_t flags;
         bool ignores_signals; /* all but KILL */
         bool stdin_ended;
-        bool killed; /* the end is final: no more output */
+        bool killed;      /* the end is final: no more output */
         int64_t ends_ms;  /* of sleep */
         int64_t limit_ms; /* of the timeout */
         int64_t started_ms;

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Agents that attack the host. Whatever they send, only their own box suffers. */
+#include "harness.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void start(struct test_box *box, const char *script)
+{
+        struct box_setup setup = {.engine = "script", .script = script};
+        box_start(box, &setup);
+}
+
+static long resident_pages(const struct test_box *box)
+{
+        char path[64];
+        char text[128] = "";
+        (void)snprintf(path, sizeof path, "/proc/%ld/statm", (long)box->shim.pid);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+                return 0;
+        ssize_t got = read(fd, text, sizeof text - 1);
+        close(fd);
+        long size = 0;
+        char *rest = text;
+        if (got > 0)
+                size = strtol(strchr(text, ' ') + 1, &rest, 10);
+        return size;
+}
+
+/* Attacks that end the box as failed("protocol"), soon, whoever waits. */
+static void test_fatal(void **state)
+{
+        static const char *const scripts[] = {"huge-length", "over-length", "zero-frames",
+                "half-frame", "drip", "unknown-streams", "stale-session", "flood", "hello-again"};
+        for (size_t i = 0; i < sizeof scripts / sizeof scripts[0]; i++) {
+                struct test_box box;
+                start(&box, scripts[i]);
+                struct client *client = NULL;
+                /* it may be over already */
+                if (client_connect(box.dir_fd, soon(), &client, NULL) == 0) {
+                        long pages = resident_pages(&box);
+                        if (pages > 4096)
+                                fail_msg("%s: %ld pages", scripts[i], pages);
+                        if (!closes_within(client, 5000))
+                                fail_msg("%s: the box lives on", scripts[i]);
+                }
+                struct box_exit exit;
+                box_wait_end(&box, &exit);
+                if (strcmp(exit.reason, "protocol") != 0)
+                        fail_msg("%s: reason '%s'", scripts[i], exit.reason);
+                client_close(client);
+                box_remove(&box);
+        }
+}
+
+static void test_over_credit(void **state)
+{
+        struct test_box box;
+        start(&box, "over-credit");
+        struct client *client = box_client(&box);
+        (void)send_exec(client, 0, ARGV("anything"));
+        /* the client takes nothing: the window alone bounds what is kept for it */
+        struct box_exit exit;
+        int64_t begun = clock_monotonic_ms();
+        box_wait_end(&box, &exit);
+        assert_true(clock_monotonic_ms() - begun < SOON_MS);
+        assert_string_equal(exit.reason, "protocol");
+        client_close(client);
+        box_remove(&box);
+}
+
+/* A second end of a command never reaches the next one. */
+static void test_duplicate_exit(void **state)
+{
+        struct test_box box;
+        start(&box, "duplicate-exit");
+        struct client *client = box_client(&box);
+        static const uint32_t codes[] = {3, 6};
+        for (size_t i = 0; i < 2; i++) {
+                struct outcome outcome;
+                run(client, ARGV("anything"), &outcome);
+                assert_int_equal(outcome.exit.code, codes[i]);
+                assert_int_equal(outcome.out.size, 0);
+                outcome_free(&outcome);
+        }
+        struct message_status status;
+        get_status(client, &status);
+        assert_int_equal(status.violations, 3);
+        client_close(client);
+        box_drop(&box);
+}
+
+static void test_bad_values(void **state)
+{
+        struct test_box box;
+        start(&box, "bad-values");
+        struct client *client = box_client(&box);
+        struct outcome outcome;
+        run(client, ARGV("anything"), &outcome);
+        assert_false(outcome.failed);
+        assert_int_equal(outcome.exit.code, 9);
+        assert_int_equal(outcome.out.size, 0);
+        outcome_free(&outcome);
+        struct message_status status;
+        get_status(client, &status);
+        assert_int_equal(status.violations, 11);
+        client_close(client);
+        box_drop(&box);
+}
+
+static void test_wrong_answers(void **state)
+{
+        struct test_box box;
+        start(&box, "wrong-answers");
+        struct client *client = box_client(&box);
+        (void)ping(client);
+        struct message_status status;
+        get_status(client, &status);
+        assert_int_equal(status.violations, 3);
+        client_close(client);
+        box_drop(&box);
+}
+
+static void test_escapes(void **state)
+{
+        struct test_box box;
+        start(&box, "escapes");
+        struct client *client = box_client(&box);
+        struct outcome outcome;
+        run(client, ARGV("anything"), &outcome);
+        assert_true(outcome.failed);
+        assert_string_equal(outcome.error.message, "a?[2Jb?c?d");
+        outcome_free(&outcome);
+        client_close(client);
+        box_drop(&box);
+}
+
+/* An agent that reads nothing: stdin stops at its window, nothing blocks. */
+static void test_deaf(void **state)
+{
+        struct test_box box;
+        start(&box, "deaf");
+        struct client *pusher = box_client(&box);
+        static const uint8_t data[FRAME_DATA_MAX];
+        for (int i = 0; i < 40; i++) {
+                uint64_t stream = send_exec(pusher, EXEC_STDIN, ARGV("cat"));
+                for (size_t n = 0; n < STREAM_WINDOW / sizeof data; n++)
+                        if (client_send(pusher, FRAME_DATA, CHANNEL_STDIN, stream, data,
+                                    sizeof data, deadline_after_ms(200), NULL) < 0)
+                                i = 40; /* this client has to wait: that is the brake */
+        }
+        struct client *other = box_client(&box);
+        struct message_status status;
+        get_status(other, &status);
+        long pages = resident_pages(&box);
+        if (pages > 8192)
+                fail_msg("%ld pages", pages);
+        client_close(pusher);
+        get_status(other, &status);
+        client_close(other);
+        box_drop(&box);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_fatal),
+                cmocka_unit_test(test_over_credit),
+                cmocka_unit_test(test_duplicate_exit),
+                cmocka_unit_test(test_bad_values),
+                cmocka_unit_test(test_wrong_answers),
+                cmocka_unit_test(test_escapes),
+                cmocka_unit_test(test_deaf),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
