@@ -71,9 +71,13 @@ struct engine {
         /* ENGINE_CAN_CLONE: stops a template's machine and writes its device state; what
          * its RAM and disk then hold belongs to it. Only destroy may follow. */
         int (*save)(struct machine *machine, int state_fd, cubby_error *err);
-        /* ENGINE_CAN_CLONE: one line that names everything that binds a saved state to
-         * this host and build: VMM, arguments, CPU model, accelerator, clock rate. */
-        int (*identity)(const struct machine_config *config, char **ret, cubby_error *err);
+        /* ENGINE_CAN_CLONE: what binds a saved state, as one line each. `build`: the VMM's
+         * build and arguments, cheap. `host`: accelerator and CPU, about 60 ms, true
+         * until the host's next boot; *ret_clock_khz is the rate that a guest takes
+         * from the host, 0 when none. */
+        int (*build)(const struct machine_config *config, char **ret, cubby_error *err);
+        int (*host)(const struct machine_config *config, char **ret, uint32_t *ret_clock_khz,
+                cubby_error *err);
         /* After exit_fd: one sentence on how it ended; `*ret_clean` when the guest
          * powered off by itself. */
         void (*describe_exit)(struct machine *machine, char *ret, size_t size, bool *ret_clean);

@@ -87,13 +87,25 @@ static int fake_save(struct machine *machine, int state_fd, cubby_error *err)
         return 0;
 }
 
-static int fake_identity(const struct machine_config *config, char **ret, cubby_error *err)
+static int copy_text(const char *text, char **ret, cubby_error *err)
 {
-        char *text = strdup("fake 1");
-        if (text == NULL)
+        char *copy = strdup(text);
+        if (copy == NULL)
                 return cubby_error_no_memory(err);
-        *ret = text;
+        *ret = copy;
         return 0;
+}
+
+static int fake_build(const struct machine_config *config, char **ret, cubby_error *err)
+{
+        return copy_text("fake 1", ret, err);
+}
+
+static int fake_host(
+        const struct machine_config *config, char **ret, uint32_t *ret_clock_khz, cubby_error *err)
+{
+        *ret_clock_khz = 0;
+        return copy_text("any host", ret, err);
 }
 
 static int fake_start(const struct machine_config *config, struct machine **ret, cubby_error *err)
@@ -206,7 +218,8 @@ const struct engine engine_fake = {
         .pause = fake_pause,
         .unpause = fake_unpause,
         .save = fake_save,
-        .identity = fake_identity,
+        .build = fake_build,
+        .host = fake_host,
         .describe_exit = fake_describe_exit,
         .destroy = fake_destroy,
 };
