@@ -37,7 +37,6 @@ extern "C" {
 #endif
 
 #define CUBBY_VERSION "0.1.0"
-#define CUBBY_API __attribute__((visibility("default")))
 
 /* The library's version, "MAJOR.MINOR.PATCH"; static. */
 CUBBY_API const char *cubby_version(void);

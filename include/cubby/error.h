@@ -18,6 +18,9 @@
 extern "C" {
 #endif
 
+/* Marks what libcubby exports. */
+#define CUBBY_API __attribute__((visibility("default")))
+
 #define CUBBY_ERROR_MESSAGE_MAX 1024
 
 enum cubby_code {
@@ -59,7 +62,7 @@ typedef struct cubby_error {
 } cubby_error;
 
 /* The code's name in lower case words ("not found"); never NULL. */
-const char *cubby_code_name(int code);
+CUBBY_API const char *cubby_code_name(int code);
 
 #ifdef __cplusplus
 }

@@ -97,6 +97,14 @@ static void reset_signals(void)
                 (void)sigaction(number, &action, NULL); /* fails for KILL and STOP only */
 }
 
+/* fork(2) has no flags, and unshare(2) cannot move its caller to a new pid namespace. */
+static pid_t fork_into(unsigned long namespaces)
+{
+        if (namespaces == 0)
+                return fork();
+        return (pid_t)syscall(SYS_clone, namespaces | SIGCHLD, NULL, NULL, NULL, NULL);
+}
+
 int spawn(const struct spawn_options *options, struct child *ret, cubby_error *err)
 {
         if (options->fd_count > SPAWN_FDS_MAX)
@@ -112,7 +120,7 @@ int spawn(const struct spawn_options *options, struct child *ret, cubby_error *e
         sigset_t before;
         (void)sigfillset(&all);
         (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-        pid_t pid = fork();
+        pid_t pid = fork_into(options->namespaces);
         if (pid == 0) {
                 reset_signals();
                 place_fds(options, write_end);

@@ -29,6 +29,7 @@ struct spawn_options {
         const struct spawn_fd *fds; /* 0, 1 and 2 that are not named get /dev/null */
         size_t fd_count;
         bool new_session;
+        unsigned long namespaces; /* CLONE_NEW* the child is born into; 0: the caller's */
         /*
          * Runs in the child just before exec; only async-signal-safe calls.
          * Returns 0, or a negative errno that is reported to the parent with

@@ -6,7 +6,7 @@
 
 const struct engine *engine_find(const char *name)
 {
-        static const struct engine *const engines[] = {&engine_fake};
+        static const struct engine *const engines[] = {&engine_microvm, &engine_fake};
         for (size_t i = 0; i < sizeof engines / sizeof engines[0]; i++)
                 if (strcmp(engines[i]->name, name) == 0)
                         return engines[i];

@@ -20,6 +20,7 @@
 #define LIMIT_INDEX_ENTRIES 1000U
 #define LIMIT_INDEX_DEPTH 3U
 #define LIMIT_LAYERS 256U
+#define LIMIT_MEMBERS 16384U            /* files in the tar of a layout or docker-archive */
 #define LIMIT_LAYER_BYTES (64ULL << 30) /* unpacked, per image, holes included */
 #define LIMIT_EXPANSION 200U            /* unpacked : packed, beyond the first 64 MiB */
 #define LIMIT_ENTRIES 4000000U          /* per image */
@@ -43,6 +44,9 @@ int image_import(struct home *home, const char *source, const struct image_impor
 
 /* "python" -> "docker.io/library/python:latest"; CUBBY_E_INVALID names the rule. Caller frees. */
 int image_name_normalize(const char *name, char **ret, cubby_error *err);
+
+/* The record of `image`: a name in any form, an id, or a unique hex prefix. A name wins. */
+int image_find(struct home *home, const char *image, struct image_record *ret, cubby_error *err);
 
 /* The read-only disk of an image, opened O_RDONLY. CUBBY_E_CORRUPT when it is missing. */
 int image_open_rootfs(struct home *home, const char *image_id, int *ret_fd, cubby_error *err);

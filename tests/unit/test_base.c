@@ -1,289 +1,465 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The base library: errors, buffers, readers, files, deadlines, children. */
-
+/* Errors, buffers, readers, files, descriptors over sockets and child processes. */
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/spawn.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <setjmp.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void test_error_texts(void **state)
+#include <cmocka.h>
+
+static void error_text_reads_outside_in(void **state)
 {
-        cubby_error err;
-        char text[2 * CUBBY_ERROR_MESSAGE_MAX];
-
-        assert_int_equal(cubby_error_set(NULL, CUBBY_E_BUSY, "nobody listens"), -1);
-        assert_int_equal(cubby_error_set(&err, CUBBY_E_IMAGE, "layer %d", 3), -1);
-        assert_string_equal(err.message, "layer 3");
-        assert_int_equal(cubby_error_wrap(&err, "importing '%s'", "a.tar"), -1);
-        assert_string_equal(err.message, "importing 'a.tar': layer 3");
-        assert_int_equal(err.code, CUBBY_E_IMAGE);
-
-        memset(text, 'x', sizeof text - 1);
-        text[sizeof text - 1] = '\0';
-        (void)cubby_error_set(&err, CUBBY_E_IMAGE, "%s", text);
-        assert_int_equal(strlen(err.message), CUBBY_ERROR_MESSAGE_MAX - 1);
-        (void)cubby_error_wrap(&err, "%s", text);
-        assert_int_equal(strlen(err.message), CUBBY_ERROR_MESSAGE_MAX - 1);
+        (void)state;
+        cubby_error err = {0};
+        assert_int_equal(cubby_error_errno(&err, ENOSPC, "writing '%s'", "disk"), -1);
+        assert_int_equal(cubby_error_wrap(&err, "starting box '%s'", "web"), -1);
+        assert_string_equal(
+                err.message, "starting box 'web': writing 'disk': No space left on device");
+        assert_int_equal(err.code, CUBBY_E_NO_SPACE);
+        assert_int_equal(err.sys_errno, ENOSPC);
         cubby_error_clear(&err);
         assert_int_equal(err.code, CUBBY_OK);
+        assert_string_equal(err.message, "");
+        assert_int_equal(cubby_error_set(NULL, CUBBY_E_BUSY, "nobody looks"), -1);
 }
 
-static void test_error_codes(void **state)
+static void error_text_is_cut_not_overrun(void **state)
 {
+        (void)state;
+        cubby_error err = {0};
+        char *longer = malloc(5000);
+        assert_non_null(longer);
+        memset(longer, 'x', 4999);
+        longer[4999] = '\0';
+        (void)cubby_error_set(&err, CUBBY_E_INVALID, "%s", longer);
+        for (int i = 0; i < 3; i++)
+                (void)cubby_error_wrap(&err, "%s", longer);
+        assert_int_equal(strlen(err.message), CUBBY_ERROR_MESSAGE_MAX - 1);
+        free(longer);
+}
+
+static void every_code_has_a_name(void **state)
+{
+        (void)state;
+        for (int code = 0; code < CUBBY_E_CODE_MAX; code++)
+                assert_true(strlen(cubby_code_name(code)) > 1);
+        assert_string_equal(cubby_code_name(-1), "unknown error");
+        assert_string_equal(cubby_code_name(CUBBY_E_CODE_MAX), "unknown error");
+}
+
+static void errno_maps_to_code(void **state)
+{
+        (void)state;
         static const struct {
                 int error_number;
                 int code;
         } cases[] = {
                 {ENOMEM, CUBBY_E_NO_MEMORY},
-                {ENOSPC, CUBBY_E_NO_SPACE},
                 {EDQUOT, CUBBY_E_NO_SPACE},
                 {EACCES, CUBBY_E_PERMISSION},
                 {EPERM, CUBBY_E_PERMISSION},
                 {ENOENT, CUBBY_E_NOT_FOUND},
                 {EEXIST, CUBBY_E_EXISTS},
+                {ETIMEDOUT, CUBBY_E_TIMEOUT},
                 {EIO, CUBBY_E_SYSTEM},
+                {0x7fffffff, CUBBY_E_SYSTEM},
         };
-
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-                cubby_error err;
-                (void)cubby_error_errno(&err, cases[i].error_number, "opening");
+                cubby_error err = {0};
+                (void)cubby_error_errno(&err, cases[i].error_number, "call");
                 assert_int_equal(err.code, cases[i].code);
-                assert_int_equal(err.sys_errno, cases[i].error_number);
-                assert_non_null(strstr(err.message, "opening: "));
         }
-        for (int code = 0; code < CUBBY_E_CODE_MAX; code++)
-                assert_string_not_equal(cubby_code_name(code), "unknown error");
-        assert_string_equal(cubby_code_name(-1), "unknown error");
-        assert_string_equal(cubby_code_name(CUBBY_E_CODE_MAX), "unknown error");
 }
 
-static void test_buffer_ceiling(void **state)
+static void buffer_stops_at_its_maximum(void **state)
 {
+        (void)state;
         AUTO_BUFFER struct buffer buffer;
-
-        buffer_init(&buffer, 8);
-        assert_true(buffer_u32(&buffer, 0x04030201));
-        assert_true(buffer_append_text(&buffer, "abcd"));
-        assert_memory_equal(buffer.data, "\1\2\3\4abcd", 8);
-        assert_false(buffer_u8(&buffer, 9));
+        buffer_init(&buffer, 10);
+        assert_true(buffer_append(&buffer, "12345678", 8));
+        assert_false(buffer_append(&buffer, "901", 3));
         assert_true(buffer.failed);
-        /* sticky, even for what would fit */
-        buffer_consume(&buffer, 4);
-        assert_false(buffer_u8(&buffer, 9));
+        assert_int_equal(buffer.size, 8);
+        assert_false(buffer_u8(&buffer, 1)); /* failure is sticky */
         buffer_clear(&buffer);
-        assert_true(buffer_u8(&buffer, 9));
+        assert_true(buffer_append_text(&buffer, "0123456789"));
+        assert_false(buffer_u8(&buffer, 1));
+        assert_null(buffer_reserve(&buffer, SIZE_MAX));
+}
+
+static void buffer_formats_and_consumes(void **state)
+{
+        (void)state;
+        AUTO_BUFFER struct buffer buffer;
+        buffer_init(&buffer, 4096);
+        assert_true(buffer_printf(&buffer, "%s-%d", "abc", 7));
+        buffer_consume(&buffer, 2);
+        assert_string_equal(buffer_text(&buffer), "c-7");
         buffer_consume(&buffer, 100);
         assert_int_equal(buffer.size, 0);
-        assert_false(buffer_slice(&buffer, "12345", 5));
+        assert_string_equal(buffer_text(&buffer), "");
+        for (int i = 0; i < 4096; i++)
+                assert_true(buffer_u8(&buffer, (uint8_t)i));
+        assert_int_equal(buffer.data[4095], 0xff);
 }
 
-static void test_reader_bad_input(void **state)
+static void numbers_are_little_endian(void **state)
 {
+        (void)state;
+        AUTO_BUFFER struct buffer buffer;
+        buffer_init(&buffer, 64);
+        assert_true(buffer_u16(&buffer, 0x0102) && buffer_u32(&buffer, 0x03040506) &&
+                buffer_u64(&buffer, 0x0708090a0b0c0d0eULL));
+        static const uint8_t want[] = {2, 1, 6, 5, 4, 3, 0xe, 0xd, 0xc, 0xb, 0xa, 9, 8, 7};
+        assert_int_equal(buffer.size, sizeof want);
+        assert_memory_equal(buffer.data, want, sizeof want);
+        struct reader r = reader_over(buffer.data, buffer.size);
+        uint16_t a = 0;
+        uint32_t b = 0;
+        uint64_t c = 0;
+        assert_true(reader_u16(&r, &a) && reader_u32(&r, &b) && reader_u64(&r, &c));
+        assert_true(reader_done(&r));
+        assert_int_equal(a, 0x0102);
+        assert_int_equal(b, 0x03040506);
+        assert_true(c == 0x0708090a0b0c0d0eULL);
+}
+
+static void reader_refuses_short_and_long_input(void **state)
+{
+        (void)state;
         static const struct {
                 const char *bytes;
                 size_t size;
                 size_t maximum;
-                int good;
+                bool want;
         } cases[] = {
-                {"\3\0\0\0abc", 7, 3, 1},
-                {"\0\0\0\0", 4, 0, 1},
-                {"\3\0\0\0abc", 7, 2, 0}, /* beyond its maximum */
-                {"\4\0\0\0abc", 7, 9, 0}, /* short */
+                {"\x03\0\0\0abc", 7, 3, true}, {"\x00\0\0\0", 4, 3, true},
+                {"\x03\0\0\0abc", 7, 2, false}, /* over the caller's maximum */
+                {"\x03\0\0\0ab", 6, 8, false},  /* bytes missing */
+                {"\x03\0\0", 3, 8, false},      /* half a length */
+                {"", 0, 8, false},
                 {"\xff\xff\xff\xff"
                  "abc",
-                        7, 9, 0},          /* wraps */
-                {"\3\0\0\0abcd", 8, 9, 0}, /* a byte left over */
-                {"\3\0\0", 3, 9, 0},
-                {"", 0, 9, 0},
+                        7, SIZE_MAX, false},    /* huge length */
+                {"\x02\0\0\0abc", 7, 8, false}, /* a byte left over */
         };
-
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-                struct reader reader = reader_over(cases[i].bytes, cases[i].size);
+                /* the input ends where the allocation ends, so ASan sees one byte too far */
+                uint8_t *copy = malloc(cases[i].size + (cases[i].size == 0));
+                assert_non_null(copy);
+                memcpy(copy, cases[i].bytes, cases[i].size);
+                struct reader r = reader_over(copy, cases[i].size);
                 struct slice slice = {0};
-                int good = reader_slice(&reader, cases[i].maximum, &slice) && reader_done(&reader);
-                assert_int_equal(good, cases[i].good);
+                bool got = reader_slice(&r, cases[i].maximum, &slice) && reader_done(&r);
+                assert_int_equal(got, cases[i].want);
+                free(copy);
         }
-        struct slice with_nul = {(const uint8_t *)"a\0b", 3};
-        assert_null(slice_dup_text(with_nul));
 }
 
-static void test_files(void **state)
+static void slices_with_nul_are_no_text(void **state)
 {
-        char path[] = "/tmp/cubby-test-base-XXXXXX";
-        cubby_error err;
-
-        assert_non_null(mkdtemp(path));
-        AUTO_FD int dir_fd = open(path, O_DIRECTORY | O_RDONLY | O_CLOEXEC);
-        assert_true(dir_fd >= 0);
-        assert_int_equal(file_publish_at(dir_fd, "a", "12345", 5, 0600, &err), 0);
-        assert_int_equal(file_publish_at(dir_fd, "a", "123", 3, 0600, &err), 0);
-
-        AUTO_BUFFER struct buffer buffer;
-        buffer_init(&buffer, 3);
-        assert_int_equal(file_read_at(dir_fd, "a", &buffer, &err), 0);
-        assert_memory_equal(buffer.data, "123", 3);
-        buffer_clear(&buffer);
-        buffer.maximum = 2;
-        assert_int_equal(file_read_at(dir_fd, "a", &buffer, &err), -1);
-        assert_int_equal(err.code, CUBBY_E_LIMIT);
-        assert_int_equal(file_read_at(dir_fd, "none", &buffer, &err), -1);
-        assert_int_equal(err.code, CUBBY_E_NOT_FOUND);
-        assert_int_equal(mkfifoat(dir_fd, "pipe", 0600), 0);
-        assert_int_equal(file_read_at(dir_fd, "pipe", &buffer, &err), -1);
-        assert_int_equal(symlinkat("a", dir_fd, "link"), 0);
-        assert_int_equal(file_read_at(dir_fd, "link", &buffer, &err), -1);
-
-        assert_int_equal(dir_remove_at(AT_FDCWD, path, &err), 0);
-        assert_int_equal(dir_remove_at(AT_FDCWD, path, &err), 0);
-        assert_int_equal(access(path, F_OK), -1);
+        (void)state;
+        struct slice bad = {(const uint8_t *)"a\0b", 3};
+        assert_null(slice_dup_text(bad));
+        struct slice good = {(const uint8_t *)"ab", 2};
+        AUTO_FREE char *text = slice_dup_text(good);
+        assert_string_equal(text, "ab");
+        assert_true(slice_equals(good, "ab"));
+        assert_false(slice_equals(good, "abc"));
+        assert_false(slice_equals(bad, "a"));
 }
 
-static void test_remove_follows_no_link(void **state)
+static void deadlines_do_not_overflow(void **state)
 {
-        char path[] = "/tmp/cubby-test-base-XXXXXX";
-        char keep[] = "/tmp/cubby-test-keep-XXXXXX";
-        cubby_error err;
-
-        assert_non_null(mkdtemp(path));
-        assert_non_null(mkdtemp(keep));
-        AUTO_FD int dir_fd = open(path, O_DIRECTORY | O_RDONLY | O_CLOEXEC);
-        AUTO_FD int keep_fd = open(keep, O_DIRECTORY | O_RDONLY | O_CLOEXEC);
-        assert_int_equal(file_publish_at(keep_fd, "precious", "1", 1, 0600, &err), 0);
-        assert_int_equal(symlinkat(keep, dir_fd, "trap"), 0);
-        assert_int_equal(dir_remove_at(AT_FDCWD, path, &err), 0);
-        assert_int_equal(faccessat(keep_fd, "precious", F_OK, 0), 0);
-        assert_int_equal(dir_remove_at(AT_FDCWD, keep, &err), 0);
-}
-
-static void test_private_folder(void **state)
-{
-        char path[] = "/tmp/cubby-test-base-XXXXXX";
-        char below[64], link[64];
-        cubby_error err;
-
-        assert_non_null(mkdtemp(path));
-        (void)snprintf(below, sizeof below, "%s/a/b", path);
-        (void)snprintf(link, sizeof link, "%s/link", path);
-        assert_int_equal(dir_open_private(below, false, &err), -1);
-        int fd = dir_open_private(below, true, &err);
-        assert_true(fd >= 0);
-        close(fd);
-        assert_int_equal(symlink(below, link), 0);
-        assert_int_equal(dir_open_private(link, false, &err), -1);
-        assert_int_equal(chmod(below, 0777), 0);
-        assert_int_equal(dir_open_private(below, false, &err), -1);
-        assert_int_equal(err.code, CUBBY_E_PERMISSION);
-        assert_int_equal(dir_remove_at(AT_FDCWD, path, &err), 0);
-}
-
-static void test_descriptors_over_a_socket(void **state)
-{
-        int pair[2], got[FD_PASS_MAX];
-        size_t count = FD_PASS_MAX;
-        char byte = 0;
-
-        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-        assert_int_equal(fd_send(pair[0], "x", 1, pair, 2), 0);
-        assert_int_equal(fd_receive(pair[1], &byte, 1, got, &count), 1);
-        assert_int_equal(byte, 'x');
-        assert_int_equal(count, 2);
-        for (size_t i = 0; i < count; i++) {
-                assert_true((fcntl(got[i], F_GETFD) & FD_CLOEXEC) != 0);
-                close(got[i]);
-        }
-        close(pair[0]);
-        count = FD_PASS_MAX;
-        assert_int_equal(fd_receive(pair[1], &byte, 1, got, &count), 0);
-        assert_int_equal(count, 0);
-        close(pair[1]);
-}
-
-static void test_deadlines(void **state)
-{
-        assert_int_equal(deadline_after_ms(-1), DEADLINE_NEVER);
+        (void)state;
+        assert_true(deadline_after_ms(-1) == DEADLINE_NEVER);
+        assert_true(deadline_after_ms(INT64_MAX) == DEADLINE_NEVER);
         assert_int_equal(deadline_left_ms(DEADLINE_NEVER), -1);
-        assert_int_equal(deadline_left_ms(deadline_after_ms(0)), 0);
-        assert_int_equal(deadline_left_ms(clock_monotonic_ms() - 5000), 0);
-        assert_in_range(deadline_left_ms(deadline_after_ms(10000)), 9000, 10000);
-        assert_true(deadline_left_ms(deadline_after_ms(INT64_MAX - 1)) != 0);
+        assert_int_equal(deadline_left_ms(clock_monotonic_ms() - 5), 0);
+        assert_int_equal(deadline_left_ms(clock_monotonic_ms() + (int64_t)INT_MAX * 4), INT_MAX);
 }
 
-static void test_child_output(void **state)
+/* A private scratch folder, removed by its test. */
+static int make_scratch(char *path)
 {
-        static const char *const good[] = {"echo", "a b", NULL};
-        static const char *const bad[] = {"sh", "-c", "echo why >&2; exit 3", NULL};
-        static const char *const missing[] = {"/nonexistent/program", NULL};
-        static const char *const slow[] = {"sleep", "30", NULL};
-        cubby_error err;
-        AUTO_BUFFER struct buffer output;
-
-        buffer_init(&output, 100);
-        assert_int_equal(spawn_run(good, &output, deadline_after_ms(20000), &err), 0);
-        assert_int_equal(output.size, 4);
-        assert_memory_equal(output.data, "a b\n", 4);
-        assert_int_equal(spawn_run(bad, NULL, deadline_after_ms(20000), &err), -1);
-        assert_non_null(strstr(err.message, "why"));
-        assert_int_equal(spawn_run(missing, NULL, deadline_after_ms(20000), &err), -1);
-        assert_non_null(strstr(err.message, "/nonexistent/program"));
-        int64_t start = clock_monotonic_ms();
-        assert_int_equal(spawn_run(slow, NULL, deadline_after_ms(100), &err), -1);
-        assert_int_equal(err.code, CUBBY_E_TIMEOUT);
-        assert_true(clock_monotonic_ms() - start < 10000);
-        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nobody is left to reap */
+        assert_non_null(mkdtemp(path));
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        assert_true(fd >= 0);
+        return fd;
 }
 
-static void test_child_descriptors(void **state)
+static void files_are_published_whole(void **state)
 {
-        static const char *const list[] = {"ls", "/proc/self/fd", NULL};
+        (void)state;
+        char path[] = "/tmp/cubby-base-XXXXXX";
+        AUTO_FD int dir = make_scratch(path);
+        cubby_error err = {0};
+        assert_int_equal(file_publish_at(dir, "f", "old", 3, 0600, &err), 0);
+        assert_int_equal(file_publish_at(dir, "f", "newer", 5, 0600, &err), 0);
+        AUTO_BUFFER struct buffer buffer;
+        buffer_init(&buffer, 5);
+        assert_int_equal(file_read_at(dir, "f", &buffer, &err), 0);
+        assert_string_equal("newer", (buffer.maximum = 64, buffer_text(&buffer)));
+        struct buffer small;
+        buffer_init(&small, 4);
+        assert_int_equal(file_read_at(dir, "f", &small, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_LIMIT);
+        buffer_free(&small);
+        assert_int_equal(file_read_at(dir, "missing", &buffer, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_NOT_FOUND);
+        assert_int_equal(mkfifoat(dir, "fifo", 0600), 0);
+        assert_int_equal(file_read_at(dir, "fifo", &buffer, &err), -1); /* and does not hang */
+        assert_int_equal(symlinkat("f", dir, "link"), 0);
+        assert_int_equal(file_read_at(dir, "link", &buffer, &err), -1);
+        assert_int_equal(dir_remove_at(AT_FDCWD, path, &err), 0);
+}
+
+static void trees_are_removed_without_following_links(void **state)
+{
+        (void)state;
+        char path[] = "/tmp/cubby-base-XXXXXX";
+        AUTO_FD int dir = make_scratch(path);
+        cubby_error err = {0};
+        assert_int_equal(mkdirat(dir, "tree", 0700), 0);
+        assert_int_equal(mkdirat(dir, "tree/inner", 0700), 0);
+        assert_int_equal(mkdirat(dir, "outside", 0700), 0);
+        assert_int_equal(file_publish_at(dir, "keep", "x", 1, 0600, &err), 0);
+        assert_int_equal(symlinkat("../outside", dir, "tree/link"), 0);
+        assert_int_equal(symlinkat("../../keep", dir, "tree/inner/link"), 0);
+        assert_int_equal(dir_remove_at(dir, "tree", &err), 0);
+        assert_int_equal(faccessat(dir, "tree", F_OK, 0), -1);
+        assert_int_equal(faccessat(dir, "outside", F_OK, 0), 0);
+        assert_int_equal(faccessat(dir, "keep", F_OK, 0), 0);
+        assert_int_equal(dir_remove_at(dir, "tree", &err), 0); /* missing is fine */
+        assert_int_equal(dir_remove_at(AT_FDCWD, path, &err), 0);
+}
+
+static void private_folders_are_checked(void **state)
+{
+        (void)state;
+        char path[] = "/tmp/cubby-base-XXXXXX";
+        AUTO_FD int dir = make_scratch(path);
+        char inner[64];
+        (void)snprintf(inner, sizeof inner, "%s/a/b/home", path);
+        cubby_error err = {0};
+        AUTO_FD int home = dir_open_private(inner, true, &err);
+        assert_true(home >= 0);
+        struct stat info;
+        assert_int_equal(fstat(home, &info), 0);
+        assert_int_equal(info.st_mode & 07777, 0700);
+        assert_int_equal(fchmod(home, 0777), 0);
+        assert_int_equal(dir_open_private(inner, true, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_PERMISSION);
+        assert_int_equal(symlinkat("a", dir, "link"), 0);
+        (void)snprintf(inner, sizeof inner, "%s/link", path);
+        assert_int_equal(dir_open_private(inner, false, &err), -1);
+        assert_int_equal(dir_remove_at(AT_FDCWD, path, &err), 0);
+}
+
+static void copies_keep_holes(void **state)
+{
+        (void)state;
+        char path[] = "/tmp/cubby-base-XXXXXX";
+        AUTO_FD int dir = make_scratch(path);
+        cubby_error err = {0};
+        AUTO_FD int from = openat(dir, "from", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        AUTO_FD int to = openat(dir, "to", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        assert_true(from >= 0 && to >= 0);
+        assert_int_equal(ftruncate(from, 64 << 20), 0);
+        assert_int_equal(pwrite(from, "middle", 6, 32 << 20), 6);
+        assert_int_equal(file_copy_sparse(from, to, &err), 0);
+        struct stat info;
+        assert_int_equal(fstat(to, &info), 0);
+        assert_int_equal(info.st_size, 64 << 20);
+        assert_true(info.st_blocks * 512 < 1 << 20);
+        char text[7] = {0};
+        assert_int_equal(pread(to, text, 6, 32 << 20), 6);
+        assert_string_equal(text, "middle");
+        assert_int_equal(dir_remove_at(AT_FDCWD, path, &err), 0);
+}
+
+static void descriptors_cross_a_socket(void **state)
+{
+        (void)state;
+        int pair[2];
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
         int pipe_fds[2];
-        char text[256] = "";
-        struct child child = CHILD_NONE;
-        cubby_error err;
-        int status = 0;
-
-        AUTO_FD int stray = open("/dev/null", O_RDONLY); /* not close-on-exec on purpose */
         assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
-        const struct spawn_fd fds[] = {{pipe_fds[1], 1}, {pipe_fds[1], 7}};
-        const struct spawn_options options = {.argv = list, .fds = fds, .fd_count = 2};
+        assert_int_equal(fd_send(pair[0], "x", 1, &pipe_fds[1], 1), 0);
+        char byte;
+        int received[FD_PASS_MAX];
+        size_t count = 0;
+        assert_int_equal(fd_receive(pair[1], &byte, 1, received, &count), 1);
+        assert_int_equal(count, 1);
+        assert_int_equal(fcntl(received[0], F_GETFD), FD_CLOEXEC);
+        assert_int_equal(write(received[0], "y", 1), 1);
+        assert_int_equal(read(pipe_fds[0], &byte, 1), 1);
+        assert_int_equal(byte, 'y');
+        close_quietly(received[0]);
+        for (int i = 0; i < 2; i++) {
+                close_quietly(pair[i]);
+                close_quietly(pipe_fds[i]);
+        }
+}
+
+static void failed_exec_is_reported(void **state)
+{
+        (void)state;
+        cubby_error err = {0};
+        const char *const missing[] = {"/nonexistent/program", NULL};
+        struct child child = CHILD_NONE;
+        struct spawn_options options = {.argv = missing};
+        assert_int_equal(spawn(&options, &child, &err), -1);
+        assert_int_equal(err.sys_errno, ENOENT);
+        assert_non_null(strstr(err.message, "/nonexistent/program"));
+        assert_int_equal(child.pid, -1);
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nothing left to reap */
+}
+
+static int refuse(void *data, const char **ret_step)
+{
+        *ret_step = data;
+        return -EPERM;
+}
+
+static void failed_preparation_names_its_step(void **state)
+{
+        (void)state;
+        cubby_error err = {0};
+        const char *const argv[] = {"true", NULL};
+        struct child child = CHILD_NONE;
+        static char step[] = "dropping privileges";
+        struct spawn_options options = {.argv = argv, .before_exec = refuse, .data = step};
+        assert_int_equal(spawn(&options, &child, &err), -1);
+        assert_non_null(strstr(err.message, "dropping privileges"));
+        assert_int_equal(err.code, CUBBY_E_PERMISSION);
+}
+
+static void children_get_only_named_descriptors(void **state)
+{
+        (void)state;
+        cubby_error err = {0};
+        int stray = 77; /* deliberately not close-on-exec */
+        assert_int_equal(dup2(STDIN_FILENO, stray), stray);
+        AUTO_BUFFER struct buffer output;
+        buffer_init(&output, 4096);
+        const char *const argv[] = {
+                "sh", "-c", "for f in /proc/$$/fd/*; do echo ${f##*/}; done", NULL};
+        assert_int_equal(spawn_run(argv, &output, deadline_after_ms(10000), &err), 0);
+        char number[16];
+        (void)snprintf(number, sizeof number, "%d\n", stray);
+        assert_null(strstr(buffer_text(&output), number));
+        close_quietly(stray);
+}
+
+static void runs_have_a_deadline_and_a_ceiling(void **state)
+{
+        (void)state;
+        cubby_error err = {0};
+        const char *const slow[] = {"sleep", "60", NULL};
+        assert_int_equal(spawn_run(slow, NULL, deadline_after_ms(50), &err), -1);
+        assert_int_equal(err.code, CUBBY_E_TIMEOUT);
+        AUTO_BUFFER struct buffer output;
+        buffer_init(&output, 1000);
+        const char *const flood[] = {"yes", NULL};
+        assert_int_equal(spawn_run(flood, &output, deadline_after_ms(10000), &err), -1);
+        assert_int_equal(err.code, CUBBY_E_LIMIT);
+        const char *const failing[] = {"sh", "-c", "echo why >&2; exit 3", NULL};
+        assert_int_equal(spawn_run(failing, NULL, deadline_after_ms(10000), &err), -1);
+        assert_non_null(strstr(err.message, "exited with code 3: why"));
+        const char *const killed[] = {"sh", "-c", "kill -9 $$", NULL};
+        assert_int_equal(spawn_run(killed, NULL, deadline_after_ms(10000), &err), -1);
+        assert_non_null(strstr(err.message, "signal 9"));
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+static void descriptors_may_swap_places(void **state)
+{
+        (void)state;
+        cubby_error err = {0};
+        int a[2];
+        int b[2];
+        assert_int_equal(pipe2(a, O_CLOEXEC), 0);
+        assert_int_equal(pipe2(b, O_CLOEXEC), 0);
+        char script[64];
+        (void)snprintf(script, sizeof script, "echo A >&%d; echo B >&%d", b[1], a[1]);
+        const char *const argv[] = {"sh", "-c", script, NULL};
+        const struct spawn_fd fds[] = {{a[1], b[1]}, {b[1], a[1]}};
+        struct spawn_options options = {.argv = argv, .fds = fds, .fd_count = 2};
+        struct child child = CHILD_NONE;
+        /* one-digit descriptors only, as the shell writes them */
+        assert_true(a[1] < 10 && b[1] < 10);
         assert_int_equal(spawn(&options, &child, &err), 0);
-        close(pipe_fds[1]);
-        assert_true(read_whole(pipe_fds[0], text, sizeof text - 1) > 0);
-        close(pipe_fds[0]);
-        assert_int_equal(child_wait(&child, deadline_after_ms(20000), &status, &err), 0);
-        /* 3 is ls's own view of the folder */
-        assert_string_equal(text, "0\n1\n2\n3\n7\n");
-        child_kill(&child);
+        int status = -1;
+        assert_int_equal(child_wait(&child, deadline_after_ms(10000), &status, &err), 0);
+        assert_int_equal(status, 0);
+        char text[3] = {0};
+        assert_int_equal(read(a[0], text, 2), 2);
+        assert_string_equal(text, "A\n");
+        assert_int_equal(read(b[0], text, 2), 2);
+        assert_string_equal(text, "B\n");
+        for (int i = 0; i < 2; i++) {
+                close_quietly(a[i]);
+                close_quietly(b[i]);
+        }
+}
+
+static void remember_line(void *data, int level, const char *line)
+{
+        *(int *)data = level;
+        assert_string_equal(line, "box 7");
+}
+
+static void log_goes_to_its_callback(void **state)
+{
+        (void)state;
+        int seen = -1;
+        struct log log = {.write = remember_line, .data = &seen};
+        log_line(&log, LOG_WARNING, "box %d", 7);
+        assert_int_equal(seen, LOG_WARNING);
+        log_line(NULL, LOG_ERROR, "nobody");
+        log_line(&(struct log){0}, LOG_ERROR, "nobody");
 }
 
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_error_texts),
-                cmocka_unit_test(test_error_codes),
-                cmocka_unit_test(test_buffer_ceiling),
-                cmocka_unit_test(test_reader_bad_input),
-                cmocka_unit_test(test_files),
-                cmocka_unit_test(test_remove_follows_no_link),
-                cmocka_unit_test(test_private_folder),
-                cmocka_unit_test(test_descriptors_over_a_socket),
-                cmocka_unit_test(test_deadlines),
-                cmocka_unit_test(test_child_output),
-                cmocka_unit_test(test_child_descriptors),
+                cmocka_unit_test(error_text_reads_outside_in),
+                cmocka_unit_test(error_text_is_cut_not_overrun),
+                cmocka_unit_test(every_code_has_a_name),
+                cmocka_unit_test(errno_maps_to_code),
+                cmocka_unit_test(buffer_stops_at_its_maximum),
+                cmocka_unit_test(buffer_formats_and_consumes),
+                cmocka_unit_test(numbers_are_little_endian),
+                cmocka_unit_test(reader_refuses_short_and_long_input),
+                cmocka_unit_test(slices_with_nul_are_no_text),
+                cmocka_unit_test(deadlines_do_not_overflow),
+                cmocka_unit_test(files_are_published_whole),
+                cmocka_unit_test(trees_are_removed_without_following_links),
+                cmocka_unit_test(private_folders_are_checked),
+                cmocka_unit_test(copies_keep_holes),
+                cmocka_unit_test(descriptors_cross_a_socket),
+                cmocka_unit_test(failed_exec_is_reported),
+                cmocka_unit_test(failed_preparation_names_its_step),
+                cmocka_unit_test(children_get_only_named_descriptors),
+                cmocka_unit_test(runs_have_a_deadline_and_a_ceiling),
+                cmocka_unit_test(descriptors_may_swap_places),
+                cmocka_unit_test(log_goes_to_its_callback),
         };
-        return cmocka_run_group_tests(tests, NULL, NULL);
+        return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BOX_BOX_H
+#define BOX_BOX_H
+
+/*
+ * One box, from its record to its end. The types and contracts are those of
+ * cubby.h; src/api only checks arguments and exports. A box's truth is its
+ * folder: it lives as long as its shim holds the lock in there, nobody trusts a
+ * process number.
+ */
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "box/config.h"
+#include "channel/client.h"
+#include "state/home.h"
+#include "state/records.h"
+
+#include <cubby/cubby.h>
+#include <pthread.h>
+
+#define BOX_STARTED_NAME "started" /* made when a shim is started, see struct box_started */
+#define BOX_CALL_MS 10000          /* a request to a shim or agent is answered within it */
+#define BOX_END_MS 10000           /* a box that was told to end is gone within it */
+#define BOX_PROBE_MS 1000          /* questions whose answer one can do without */
+#define BOX_RUN_KEPT (8U << 20)    /* of each stream, by box_run */
+
+struct cubby {
+        struct home *home;
+        struct log log;
+        cubby_progress_fn progress;
+        void *progress_data;
+};
+
+struct cubby_box {
+        cubby *cubby; /* outlives the handle */
+        char *id;
+        char *image_id;
+        uint32_t slot;
+        int dir_fd;
+        struct box_config config; /* as it was when the handle was made; its name may be old */
+};
+
+static inline void cleanup_box_config(struct box_config *config)
+{
+        box_config_clear(config);
+}
+#define AUTO_CONFIG __attribute__((cleanup(cleanup_box_config)))
+
+/* home.c */
+int box_home_open(const cubby_open_options *options, cubby **ret, cubby_error *err);
+void box_home_close(cubby *host);
+void box_progress(
+        const cubby *host, const char *stage, const char *detail, uint64_t done, uint64_t total);
+
+/* options.c: what a box will be, checked; nothing is made. */
+int box_plan(
+        cubby *host, const cubby_box_options *options, struct box_config *ret, cubby_error *err);
+/* "NAME=VALUE" with a name that every shell accepts. */
+int box_check_env(const char *const *env, cubby_error *err);
+/* `base` with the entries of `over` put over or behind it; the caller frees. */
+int box_merge_env(char *const *base, const char *const *over, char ***ret, cubby_error *err);
+void box_free_list(char **list);
+int box_copy_list(const char *const *list, char ***ret, cubby_error *err);
+
+/* names.c */
+void box_make_id(char ret[33]);
+void box_make_name(char ret[64], bool numbered);
+
+/* disk.c: `name` beneath dir_fd becomes an empty ext4 of this size. */
+int box_disk_make(
+        struct home *home, uint64_t size_bytes, int dir_fd, const char *name, cubby_error *err);
+
+/* create.c */
+int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, cubby_error *err);
+int box_open(cubby *host, const char *name, cubby_box **ret, cubby_error *err);
+int box_open_record(
+        cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err);
+void box_close(cubby_box *box);
+DEFINE_AUTO(cubby_box, box_close)
+
+/* program.c: "cubby-shim" or "cubby-agent", as an absolute path; the caller frees. */
+int box_find_program(const char *name, char **ret, cubby_error *err);
+
+/* start.c */
+int box_start(cubby_box *box, cubby_error *err);
+
+/* life.c: whether it lives, and how it ended */
+struct box_started {
+        int64_t started_ns;
+        char isolation[16];
+};
+enum box_life { BOX_NEVER_STARTED, BOX_ALIVE, BOX_ENDED };
+int box_life(const cubby_box *box, enum box_life *ret, cubby_error *err);
+/* The box's lock; CUBBY_E_STATE when a shim holds it until the deadline. */
+int box_lock(const cubby_box *box, int64_t deadline_ms, int *ret_fd, cubby_error *err);
+int box_write_started(const cubby_box *box, const struct box_started *started, cubby_error *err);
+bool box_read_started(const cubby_box *box, struct box_started *ret);
+/* The end of the last run; "shim-died" when the shim could not write it. */
+int box_read_end(const cubby_box *box, struct box_exit *ret, cubby_error *err);
+/* What `wait` answers for it. */
+int box_exit_code(const struct box_exit *exit);
+/* Waits until nobody holds the lock. */
+int box_wait_end(const cubby_box *box, int64_t deadline_ms, cubby_error *err);
+/* Removes it when it has ended and was made to be removed then. */
+void box_reap(cubby_box *box);
+
+/* control.c */
+int box_stop(cubby_box *box, int64_t timeout_ms, cubby_error *err);
+int box_kill(cubby_box *box, int signal, cubby_error *err);
+int box_pause(cubby_box *box, bool pause, cubby_error *err);
+int box_ping(cubby_box *box, int64_t timeout_ms, cubby_error *err);
+int box_wait(cubby_box *box, int64_t timeout_ms, int *ret_exit_code, cubby_error *err);
+/* One request with its one reply on a connection of its own. The frame's payload
+ * belongs to *ret_client. */
+int box_call(const cubby_box *box, uint16_t type, const void *payload, size_t size,
+        uint16_t reply_type, int64_t deadline_ms, struct client **ret_client, struct frame *ret,
+        cubby_error *err);
+/* Connects, with an error that says in which state the box is when it cannot. */
+int box_connect(const cubby_box *box, int64_t deadline_ms, struct client **ret, cubby_error *err);
+/* SIGKILL for a shim that does not answer any more; its machine dies with it. */
+int box_kill_shim(const cubby_box *box, cubby_error *err);
+DEFINE_AUTO(client, client_close)
+
+/* remove.c */
+int box_remove(cubby_box *box, bool force, cubby_error *err);
+int box_rename(cubby_box *box, const char *name, cubby_error *err);
+
+/* list.c */
+int box_get_info(cubby_box *box, cubby_box_info *ret, cubby_error *err);
+void box_info_clear(cubby_box_info *info);
+int box_list(cubby *host, bool all, cubby_box_list **ret, cubby_error *err);
+void box_list_free(cubby_box_list *list);
+const char *box_state_name(int state);
+
+/* inspect.c */
+int box_inspect(cubby_box *box, char **ret_json, cubby_error *err);
+
+/* stats.c */
+int box_get_stats(cubby_box *box, cubby_box_stats *ret, cubby_error *err);
+int box_processes(cubby_box *box, cubby_process **ret, size_t *ret_count, bool *ret_truncated,
+        cubby_error *err);
+int box_status(
+        const cubby_box *box, int64_t deadline_ms, struct message_status *ret, cubby_error *err);
+
+/* logs.c */
+int box_logs(cubby_box *box, const cubby_log_options *options, cubby_log_fn write, void *data,
+        cubby_error *err);
+
+/* exec.c */
+int box_exec_start(
+        cubby_box *box, const cubby_exec_options *options, cubby_exec **ret, cubby_error *err);
+int box_attach(cubby_box *box, bool replay, cubby_exec **ret, cubby_error *err);
+int box_exec_next(cubby_exec *exec, int64_t timeout_ms, cubby_event *ret, cubby_error *err);
+int box_exec_fd(const cubby_exec *exec);
+int64_t box_exec_write(
+        cubby_exec *exec, const void *data, size_t size, int64_t timeout_ms, cubby_error *err);
+int box_exec_close_stdin(cubby_exec *exec, cubby_error *err);
+int box_exec_signal(cubby_exec *exec, int signal, cubby_error *err);
+int box_exec_resize(cubby_exec *exec, uint16_t rows, uint16_t columns, cubby_error *err);
+uint32_t box_exec_pid(const cubby_exec *exec);
+void box_exec_close(cubby_exec *exec);
+DEFINE_AUTO(cubby_exec, box_exec_close)
+/* Lets one frame in, or gives up at the deadline; for box_run. */
+int box_exec_turn(cubby_exec *exec, int64_t deadline_ms, cubby_error *err);
+
+/* run.c */
+int box_run(cubby_box *box, const cubby_exec_options *options, const void *input, size_t input_size,
+        cubby_result *ret, cubby_error *err);
+
+/* doctor.c, gc.c */
+int box_doctor(cubby *host, char **ret_json, cubby_error *err);
+int box_gc(cubby *host, uint64_t *ret_bytes, cubby_error *err);
+/* The part of it that every opening of a home does. */
+int box_recover(cubby *host, uint64_t *ret_bytes, cubby_error *err);
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "box/box.h"
+
+#include "base/clock.h"
+#include "base/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NAME_TRIES 20
+#define CREATE_LOCK_MS 30000
+
+/* As root every box has a user of its own, so that boxes cannot reach each other. */
+static int give_away(int dir_fd, uint32_t slot, cubby_error *err)
+{
+        if (geteuid() != 0)
+                return 0;
+        uid_t uid = BOX_UID_FIRST + slot;
+        if (fchownat(dir_fd, BOX_DISK_NAME, uid, uid, AT_SYMLINK_NOFOLLOW) < 0 ||
+                fchown(dir_fd, uid, uid) < 0)
+                return cubby_error_errno(err, errno,
+                        "giving the box's files to uid %u (is it mapped in this user namespace?)",
+                        uid);
+        return 0;
+}
+
+static int write_config(const struct box_config *config, int dir_fd, cubby_error *err)
+{
+        AUTO_BUFFER struct buffer json;
+        buffer_init(&json, BOX_CONFIG_BYTES_MAX);
+        if (box_config_encode(config, &json, err) < 0)
+                return -1;
+        return file_publish_at(dir_fd, BOX_CONFIG_NAME, json.data, json.size, 0600, err);
+}
+
+static int fill_folder(cubby *host, const struct box_config *config, int dir_fd, cubby_error *err)
+{
+        box_progress(host, "disk", config->name, 0, 0);
+        if (box_disk_make(host->home, config->disk_bytes, dir_fd, BOX_DISK_NAME, err) < 0 ||
+                write_config(config, dir_fd, err) < 0)
+                return -1;
+        AUTO_FD int lock = openat(
+                dir_fd, BOX_LOCK_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (lock < 0)
+                return cubby_error_errno(err, errno, "making the box's lock");
+        return give_away(dir_fd, config->slot, err);
+}
+
+/* boxes/ID appears whole or not at all. */
+static int publish_folder(cubby *host, const struct box_config *config, cubby_error *err)
+{
+        char name[32];
+        AUTO_FD int dir = -1;
+        AUTO_FD int lock = -1;
+        if (home_make_temporary(host->home, name, &dir, &lock, err) < 0)
+                return -1;
+        int tmp = home_folder(host->home, HOME_TMP);
+        int boxes = home_folder(host->home, HOME_BOXES);
+        int result = fill_folder(host, config, dir, err);
+        if (result == 0 && renameat2(tmp, name, boxes, config->id, RENAME_NOREPLACE) < 0)
+                result = cubby_error_errno(err, errno, "publishing the box's folder");
+        if (result < 0)
+                (void)dir_remove_at(tmp, name, NULL);
+        else
+                (void)fsync(boxes);
+        return result;
+}
+
+/* A made-up name may be taken; another is tried. */
+static int insert_record(cubby *host, struct box_config *config, bool made_up, cubby_error *err)
+{
+        struct box_record record = {.id = config->id,
+                .name = config->name,
+                .image_id = config->image_id,
+                .created_ns = config->created_ns};
+        for (int try = 1;; try++) {
+                cubby_error problem = {0};
+                if (box_record_insert(host->home, &record, &problem) == 0) {
+                        config->slot = record.slot;
+                        return 0;
+                }
+                if (!made_up || problem.code != CUBBY_E_EXISTS || try >= NAME_TRIES) {
+                        if (err != NULL)
+                                *err = problem;
+                        return -1;
+                }
+                char name[64];
+                box_make_name(name, try > NAME_TRIES / 2);
+                char *copy = strdup(name);
+                if (copy == NULL)
+                        return cubby_error_no_memory(err);
+                free(config->name);
+                config->name = copy;
+                record.name = copy;
+        }
+}
+
+static int open_folder(cubby *host, const char *id, cubby_error *err)
+{
+        int fd = openat(home_folder(host->home, HOME_BOXES), id,
+                O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 && errno == ENOENT)
+                return cubby_error_set(
+                        err, CUBBY_E_NOT_FOUND, "box %.12s is being made or removed", id);
+        if (fd < 0)
+                return cubby_error_errno(err, errno, "opening the folder of box %.12s", id);
+        return fd;
+}
+
+/* The folder may belong to the box's own user: what is in it is not believed
+ * where the record says something else. */
+static int read_config(
+        const struct box_record *record, int dir_fd, struct box_config *ret, cubby_error *err)
+{
+        AUTO_BUFFER struct buffer json;
+        buffer_init(&json, BOX_CONFIG_BYTES_MAX);
+        AUTO_CONFIG struct box_config config = {0};
+        if (file_read_at(dir_fd, BOX_CONFIG_NAME, &json, err) < 0 ||
+                box_config_decode(json.data, json.size, &config, err) < 0)
+                return -1;
+        if (strcmp(config.id, record->id) != 0 || config.slot != record->slot ||
+                strcmp(config.image_id, record->image_id) != 0)
+                return cubby_error_set(
+                        err, CUBBY_E_CORRUPT, "its config.json is not the one of its record");
+        *ret = config;
+        config = (struct box_config){0};
+        return 0;
+}
+
+int box_open_record(
+        cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err)
+{
+        AUTO(cubby_box) cubby_box *box = calloc(1, sizeof *box);
+        if (box == NULL)
+                return cubby_error_no_memory(err);
+        box->cubby = host;
+        box->dir_fd = -1;
+        box->slot = record->slot;
+        box->id = strdup(record->id);
+        box->image_id = strdup(record->image_id);
+        if (box->id == NULL || box->image_id == NULL)
+                return cubby_error_no_memory(err);
+        box->dir_fd = open_folder(host, record->id, err);
+        if (box->dir_fd < 0)
+                return -1;
+        if (read_config(record, box->dir_fd, &box->config, err) < 0)
+                return cubby_error_wrap(err, "opening box '%s'", record->name);
+        *ret = take_ptr(&box);
+        return 0;
+}
+
+int box_open(cubby *host, const char *name, cubby_box **ret, cubby_error *err)
+{
+        struct box_record record = {0};
+        if (box_record_find(host->home, name, &record, err) < 0)
+                return -1;
+        int result = box_open_record(host, &record, ret, err);
+        box_record_clear(&record);
+        return result;
+}
+
+void box_close(cubby_box *box)
+{
+        if (box == NULL)
+                return;
+        box_config_clear(&box->config);
+        close_quietly(box->dir_fd);
+        free(box->id);
+        free(box->image_id);
+        free(box);
+}
+
+int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, cubby_error *err)
+{
+        AUTO_CONFIG struct box_config config = {0};
+        if (box_plan(host, options, &config, err) < 0)
+                return cubby_error_wrap(err, "creating a box");
+        /* gc takes it alone: a record whose folder is still being made is no leftover */
+        AUTO_FD int lock = -1;
+        if (home_lock(host->home, "boxes", false, deadline_after_ms(CREATE_LOCK_MS), &lock, err) <
+                        0 ||
+                insert_record(host, &config, options->name == NULL, err) < 0)
+                return cubby_error_wrap(err, "creating a box");
+        if (publish_folder(host, &config, err) < 0) {
+                (void)box_record_remove(host->home, config.id, NULL);
+                return cubby_error_wrap(err, "creating box '%s'", config.name);
+        }
+        return box_open(host, config.id, ret, err);
+}

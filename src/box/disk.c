@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "box/box.h"
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MKE2FS_MS 120000
+#define JOURNAL_SMALL_MIB "4"
+#define JOURNAL_MIB "16"
+#define JOURNAL_FROM (1ULL << 30) /* disks from this size get the larger journal */
+#define EXT4_MAGIC_AT 1080
+
+/* The system's folders are often missing in an ordinary user's PATH. */
+static const char *find_mke2fs(void)
+{
+        static const char *const places[] = {"mke2fs", "/usr/sbin/mke2fs", "/sbin/mke2fs"};
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+                if (program_exists(places[i]))
+                        return places[i];
+        return NULL;
+}
+
+/* The journal stays: a killed machine must find its files again at the next start. */
+static int run_mke2fs(const char *path, uint64_t size_bytes, cubby_error *err)
+{
+        const char *program = find_mke2fs();
+        if (program == NULL)
+                return cubby_error_set(err, CUBBY_E_NOT_FOUND,
+                        "mke2fs is not installed; run: apt-get install e2fsprogs");
+        char size[32];
+        char journal[32];
+        (void)snprintf(size, sizeof size, "%" PRIu64 "k", size_bytes / 1024);
+        (void)snprintf(journal, sizeof journal, "size=%s",
+                size_bytes >= JOURNAL_FROM ? JOURNAL_MIB : JOURNAL_SMALL_MIB);
+        /* The file is all holes, so the tables need no zeroes, now or by a thread in the guest. */
+        const char *const argv[] = {program, "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0",
+                "-L", "cubby", "-J", journal, "-E",
+                "root_owner=0:0,nodiscard,assume_storage_prezeroed=1", path, size, NULL};
+        return spawn_run(argv, NULL, deadline_after_ms(MKE2FS_MS), err);
+}
+
+static bool looks_whole(int fd, uint64_t size_bytes)
+{
+        struct stat info;
+        uint8_t magic[2];
+        return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+                (uint64_t)info.st_size == size_bytes &&
+                pread(fd, magic, sizeof magic, EXT4_MAGIC_AT) == (ssize_t)sizeof magic &&
+                load_u16(magic) == 0xef53;
+}
+
+/* Makes the empty disk of this size once, for all boxes to copy. */
+static int make_blank(struct home *home, const char *name, uint64_t size_bytes, cubby_error *err)
+{
+        char folder[32];
+        AUTO_FD int dir = -1;
+        AUTO_FD int lock = -1;
+        if (home_make_temporary(home, folder, &dir, &lock, err) < 0)
+                return -1;
+        AUTO_FD int fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0)
+                return cubby_error_errno(err, errno, "making '%s'", name);
+        AUTO_FREE char *path = NULL;
+        if (asprintf(&path, "%s/tmp/%s/%s", home_path(home), folder, name) < 0)
+                return cubby_error_no_memory(err);
+        int result = ftruncate(fd, (off_t)size_bytes) < 0
+                ? cubby_error_errno(err, errno, "making a disk of %" PRIu64 " bytes", size_bytes)
+                : run_mke2fs(path, size_bytes, err);
+        if (result == 0 && !looks_whole(fd, size_bytes))
+                result = cubby_error_set(err, CUBBY_E_SYSTEM,
+                        "mke2fs made no disk of %" PRIu64 " bytes", size_bytes);
+        if (result == 0 &&
+                (fsync(fd) < 0 || renameat(dir, name, home_folder(home, HOME_TEMPLATES), name) < 0))
+                result = cubby_error_errno(err, errno, "keeping '%s'", name);
+        (void)dir_remove_at(home_folder(home, HOME_TMP), folder, NULL);
+        return result;
+}
+
+static int open_blank(struct home *home, const char *name, uint64_t size_bytes, int *ret_fd)
+{
+        AUTO_FD int fd =
+                openat(home_folder(home, HOME_TEMPLATES), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0 || !looks_whole(fd, size_bytes))
+                return -1;
+        *ret_fd = take_fd(&fd);
+        return 0;
+}
+
+int box_disk_make(
+        struct home *home, uint64_t size_bytes, int dir_fd, const char *name, cubby_error *err)
+{
+        char blank_name[64];
+        (void)snprintf(blank_name, sizeof blank_name, "blank-%" PRIu64 ".ext4", size_bytes);
+        AUTO_FD int blank = -1;
+        if (open_blank(home, blank_name, size_bytes, &blank) < 0) {
+                if (make_blank(home, blank_name, size_bytes, err) < 0)
+                        return cubby_error_wrap(err, "making the writable disk");
+                if (open_blank(home, blank_name, size_bytes, &blank) < 0)
+                        return cubby_error_set(err, CUBBY_E_CORRUPT,
+                                "the empty disk '%s' cannot be used", blank_name);
+        }
+        AUTO_FD int disk =
+                openat(dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (disk < 0)
+                return cubby_error_errno(err, errno, "making the writable disk");
+        if (file_copy_sparse(blank, disk, err) < 0)
+                return cubby_error_wrap(err, "making the writable disk");
+        return 0;
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "box/box.h"
+
+#include "base/clock.h"
+#include "base/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PROBE_PAUSE_MS 10
+#define STARTED_BYTES_MAX 4096U
+#define EXIT_BYTES_MAX (64U << 10)
+
+static int open_lock(const cubby_box *box, cubby_error *err)
+{
+        int fd = openat(box->dir_fd, BOX_LOCK_NAME, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd < 0 && errno == ENOENT)
+                return cubby_error_set(err, CUBBY_E_NOT_FOUND, "box %.12s was removed", box->id);
+        if (fd < 0)
+                return cubby_error_errno(err, errno, "opening the lock of box %.12s", box->id);
+        return fd;
+}
+
+int box_lock(const cubby_box *box, int64_t deadline_ms, int *ret_fd, cubby_error *err)
+{
+        AUTO_FD int fd = open_lock(box, err);
+        if (fd < 0)
+                return -1;
+        while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+                if (errno != EWOULDBLOCK && errno != EINTR)
+                        return cubby_error_errno(err, errno, "locking box %.12s", box->id);
+                if (deadline_left_ms(deadline_ms) == 0)
+                        return cubby_error_set(
+                                err, CUBBY_E_STATE, "box %.12s is already running", box->id);
+                (void)poll(NULL, 0, PROBE_PAUSE_MS);
+        }
+        *ret_fd = take_fd(&fd);
+        return 0;
+}
+
+static bool exists(const cubby_box *box, const char *name)
+{
+        struct stat info;
+        return fstatat(box->dir_fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+int box_life(const cubby_box *box, enum box_life *ret, cubby_error *err)
+{
+        AUTO_FD int fd = open_lock(box, err);
+        if (fd < 0)
+                return -1;
+        if (flock(fd, LOCK_SH | LOCK_NB) < 0) {
+                if (errno != EWOULDBLOCK)
+                        return cubby_error_errno(err, errno, "probing box %.12s", box->id);
+                *ret = BOX_ALIVE;
+                return 0;
+        }
+        *ret = exists(box, BOX_EXIT_NAME) || exists(box, BOX_STARTED_NAME) ? BOX_ENDED
+                                                                           : BOX_NEVER_STARTED;
+        return 0;
+}
+
+int box_write_started(const cubby_box *box, const struct box_started *started, cubby_error *err)
+{
+        json_t *root = json_pack("{s:I, s:s}", "started_ns", (json_int_t)started->started_ns,
+                "isolation", started->isolation);
+        AUTO_FREE char *text = root == NULL ? NULL : json_dumps(root, JSON_COMPACT);
+        json_decref(root);
+        if (text == NULL)
+                return cubby_error_no_memory(err);
+        return file_publish_at(box->dir_fd, BOX_STARTED_NAME, text, strlen(text), 0600, err);
+}
+
+bool box_read_started(const cubby_box *box, struct box_started *ret)
+{
+        AUTO_BUFFER struct buffer text;
+        buffer_init(&text, STARTED_BYTES_MAX);
+        if (file_read_at(box->dir_fd, BOX_STARTED_NAME, &text, NULL) < 0)
+                return false;
+        json_t *root = json_loadb((const char *)text.data, text.size, JSON_REJECT_DUPLICATES, NULL);
+        json_int_t started_ns = 0;
+        const char *isolation = NULL;
+        struct box_started started = {0};
+        bool good = root != NULL &&
+                json_unpack(root, "{s:I, s:s !}", "started_ns", &started_ns, "isolation",
+                        &isolation) == 0 &&
+                started_ns >= 0 && strlen(isolation) < sizeof started.isolation &&
+                isolation[strspn(isolation, "abcdefghijklmnopqrstuvwxyz")] == '\0';
+        if (good) {
+                started.started_ns = started_ns;
+                (void)snprintf(started.isolation, sizeof started.isolation, "%s", isolation);
+                *ret = started;
+        }
+        json_decref(root);
+        return good;
+}
+
+int box_read_end(const cubby_box *box, struct box_exit *ret, cubby_error *err)
+{
+        AUTO_BUFFER struct buffer json;
+        buffer_init(&json, EXIT_BYTES_MAX);
+        cubby_error problem = {0};
+        if (file_read_at(box->dir_fd, BOX_EXIT_NAME, &json, &problem) == 0)
+                return box_exit_decode(json.data, json.size, ret, err);
+        if (problem.code != CUBBY_E_NOT_FOUND) {
+                if (err != NULL)
+                        *err = problem;
+                return -1;
+        }
+        struct box_started started = {0};
+        (void)box_read_started(box, &started);
+        struct box_exit died = {.exit_code = -1, .started_ns = started.started_ns};
+        (void)snprintf(died.reason, sizeof died.reason, "shim-died");
+        (void)snprintf(died.detail, sizeof died.detail,
+                "the process that owned the box ended without a word");
+        *ret = died;
+        return 0;
+}
+
+int box_exit_code(const struct box_exit *exit)
+{
+        if (exit->signal > 0)
+                return 128 + exit->signal;
+        if (exit->exit_code >= 0)
+                return exit->exit_code;
+        bool orderly =
+                strcmp(exit->reason, "stopped") == 0 || strcmp(exit->reason, "guest-shutdown") == 0;
+        return orderly ? 0 : 137;
+}
+
+int box_wait_end(const cubby_box *box, int64_t deadline_ms, cubby_error *err)
+{
+        for (;;) {
+                enum box_life life;
+                cubby_error problem = {0};
+                if (box_life(box, &life, &problem) < 0) {
+                        if (problem.code == CUBBY_E_NOT_FOUND)
+                                return 0; /* ended and removed */
+                        if (err != NULL)
+                                *err = problem;
+                        return -1;
+                }
+                if (life != BOX_ALIVE)
+                        return 0;
+                if (deadline_left_ms(deadline_ms) == 0)
+                        return cubby_error_set(
+                                err, CUBBY_E_TIMEOUT, "box %.12s did not end in time", box->id);
+                (void)poll(NULL, 0, PROBE_PAUSE_MS);
+        }
+}
+
+void box_reap(cubby_box *box)
+{
+        enum box_life life;
+        if (box->config.auto_remove && box_life(box, &life, NULL) == 0 && life == BOX_ENDED)
+                (void)box_remove(box, false, NULL);
+}
