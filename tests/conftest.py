@@ -87,7 +87,9 @@ class Cubby:
         return self.ok("ps", "-a", "--filter", f"name=^{box}$", "--format", "{{.State}}")
 
     def inspect(self, box):
-        return json.loads(self.ok("inspect", box))[0]
+        """The document of `cubby inspect`, with what it says of the state on top."""
+        document = json.loads(self.ok("inspect", box))[0]
+        return {**document, **document["state"], "state": document["state"]["status"]}
 
     def box_id(self, box):
         return self.inspect(box)["id"]

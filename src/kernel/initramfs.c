@@ -45,12 +45,45 @@ static int add(struct archive *cpio, const char *path, mode_t mode, const void *
         archive_entry_set_pathname(entry, path);
         archive_entry_set_mode(entry, mode);
         archive_entry_set_size(entry, (la_int64_t)size);
-        archive_entry_set_nlink(entry, S_ISDIR(mode) ? 2 : 1);
+        archive_entry_set_nlink(entry, 1);
+        archive_entry_set_ino(entry, archive_file_count(cpio) + 1); /* equal ones would be links */
         archive_entry_set_mtime(entry, 0, 0); /* the same input gives the same bytes */
         if (archive_write_header(cpio, entry) != ARCHIVE_OK ||
                 (size > 0 && archive_write_data(cpio, data, size) != (la_ssize_t)size))
                 return cubby_error_set(err, CUBBY_E_SYSTEM, "writing '%s' into the initramfs: %s",
                         path, archive_error_string(cpio));
+        return 0;
+}
+
+struct loaded {
+        struct buffer content;
+        bool used;
+};
+
+static void free_loaded(struct loaded **loaded)
+{
+        for (size_t i = 0; *loaded != NULL && i < KERNEL_MODULES_MAX; i++)
+                buffer_free(&(*loaded)[i].content);
+        free(*loaded);
+}
+
+/* Reads what is there; from the end, since a module's users stand behind it. */
+static int load_modules(int modules_fd, struct loaded *loaded, size_t count, cubby_error *err)
+{
+        for (size_t i = count; i-- > 0;) {
+                char file[MODULE_NAME_MAX + 4];
+                (void)snprintf(file, sizeof file, "%s.ko", module_table[i].name);
+                if (faccessat(modules_fd, file, F_OK, 0) < 0)
+                        continue; /* built in, or not there in this version */
+                if (file_read_at(modules_fd, file, &loaded[i].content, err) < 0)
+                        return -1;
+                loaded[i].used = module_table[i].need != MODULE_DEPENDENCY;
+                for (size_t user = i + 1; user < count && !loaded[i].used; user++)
+                        loaded[i].used = loaded[user].used &&
+                                module_table[user].need != MODULE_NET &&
+                                module_depends(loaded[user].content.data, loaded[user].content.size,
+                                        module_table[i].name);
+        }
         return 0;
 }
 
@@ -60,20 +93,25 @@ static int add_modules(struct archive *cpio, int modules_fd, cubby_error *err)
         AUTO_BUFFER struct buffer net_order;
         buffer_init(&order, LISTS_SIZE_MAX);
         buffer_init(&net_order, LISTS_SIZE_MAX);
-        for (const struct module *module = module_table; module->name != NULL; module++) {
-                char file[MODULE_NAME_MAX + 4];
+        __attribute__((cleanup(free_loaded))) struct loaded *loaded =
+                calloc(KERNEL_MODULES_MAX, sizeof *loaded);
+        if (loaded == NULL)
+                return cubby_error_no_memory(err);
+        size_t count = 0;
+        for (; module_table[count].name != NULL && count < KERNEL_MODULES_MAX; count++)
+                buffer_init(&loaded[count].content, MODULE_SIZE_MAX);
+        if (load_modules(modules_fd, loaded, count, err) < 0)
+                return -1;
+        for (size_t i = 0; i < count; i++) {
                 char path[MODULE_NAME_MAX + 16];
-                (void)snprintf(file, sizeof file, "%s.ko", module->name);
-                (void)snprintf(path, sizeof path, "modules/%s", file);
-                if (faccessat(modules_fd, file, F_OK, 0) < 0)
-                        continue; /* built in, or not there in this version */
-                AUTO_BUFFER struct buffer content;
-                buffer_init(&content, MODULE_SIZE_MAX);
-                if (file_read_at(modules_fd, file, &content, err) < 0 ||
-                        add(cpio, path, S_IFREG | 0644, content.data, content.size, err) < 0)
+                (void)snprintf(path, sizeof path, "modules/%s.ko", module_table[i].name);
+                if (!loaded[i].used)
+                        continue;
+                if (add(cpio, path, S_IFREG | 0644, loaded[i].content.data, loaded[i].content.size,
+                            err) < 0)
                         return -1;
-                (void)buffer_printf(
-                        module->need == MODULE_NET ? &net_order : &order, "%s\n", module->name);
+                bool net = module_table[i].need == MODULE_NET;
+                (void)buffer_printf(net ? &net_order : &order, "%s.ko\n", module_table[i].name);
         }
         if (order.failed || net_order.failed)
                 return cubby_error_no_memory(err);

@@ -23,12 +23,12 @@ const struct module module_table[] = {
         {"virtio_console", MODULE_REQUIRED},
         {"virtio_blk", MODULE_REQUIRED},
         {"crc32c_generic", MODULE_OPTIONAL},
-        {"libcrc32c", MODULE_OPTIONAL},
-        {"crc16", MODULE_OPTIONAL},
-        {"mbcache", MODULE_OPTIONAL},
-        {"jbd2", MODULE_OPTIONAL},
+        {"libcrc32c", MODULE_DEPENDENCY},
+        {"crc16", MODULE_DEPENDENCY},
+        {"mbcache", MODULE_DEPENDENCY},
+        {"jbd2", MODULE_DEPENDENCY},
         {"ext4", MODULE_REQUIRED},
-        {"netfs", MODULE_OPTIONAL},
+        {"netfs", MODULE_DEPENDENCY},
         {"erofs", MODULE_REQUIRED},
         {"overlay", MODULE_REQUIRED},
         {"failover", MODULE_NET},
@@ -54,6 +54,25 @@ const struct module *module_of_path(const char *path, bool *ret_compressed)
                         }
         }
         return NULL;
+}
+
+bool module_depends(const void *data, size_t size, const char *name)
+{
+        static const char key[] = "\0depends="; /* in .modinfo each text ends with a NUL */
+        const char *from = memmem(data, size, key, sizeof key - 1);
+        if (from == NULL)
+                return false;
+        from += sizeof key - 1;
+        const char *end = memchr(from, '\0', size - (size_t)(from - (const char *)data));
+        size_t length = strlen(name);
+        while (end != NULL && from < end) {
+                const char *comma = memchr(from, ',', (size_t)(end - from));
+                size_t part = (size_t)((comma == NULL ? end : comma) - from);
+                if (part == length && memcmp(from, name, length) == 0)
+                        return true;
+                from = comma == NULL ? end : comma + 1;
+        }
+        return false;
 }
 
 static bool is_module(const uint8_t *data, size_t size)

@@ -16,9 +16,10 @@
 #define MODULE_NAME_MAX 32U
 
 enum module_need {
-        MODULE_REQUIRED, /* or built into the kernel */
-        MODULE_OPTIONAL, /* some kernels have it as a module, others not at all */
-        MODULE_NET,      /* loaded only by a box with a network */
+        MODULE_REQUIRED,   /* or built into the kernel */
+        MODULE_OPTIONAL,   /* used where the kernel has it as a module */
+        MODULE_DEPENDENCY, /* used where a later one of the table depends on it */
+        MODULE_NET,        /* loaded only by a box with a network */
 };
 
 struct module {
@@ -34,6 +35,9 @@ extern const struct module module_table[];
  * `*ret_compressed` tells whether the file has to be unpacked.
  */
 const struct module *module_of_path(const char *path, bool *ret_compressed);
+
+/* True when the module file's "depends=" names the other module. */
+bool module_depends(const void *data, size_t size, const char *name);
 
 /* Writes NAME.ko into the folder, unpacked; checks that it is a module. */
 int module_store(int folder_fd, const struct module *module, bool compressed, const void *data,
