@@ -125,6 +125,8 @@ static void read_reports(struct test_box *box, int status_fd)
 void box_launch(struct test_box *box, const struct box_setup *setup)
 {
         int ends[2];
+        box->reported = false;
+        box->stages[0] = '\0';
         assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
         int lock = openat(box->dir_fd, BOX_LOCK_NAME, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         assert_true(lock >= 0);
@@ -285,6 +287,14 @@ void outcome_free(struct outcome *outcome)
 {
         buffer_free(&outcome->out);
         buffer_free(&outcome->err);
+}
+
+void must_next(struct client *client, struct frame *ret)
+{
+        cubby_error error;
+        cubby_error_clear(&error);
+        if (client_next(client, soon(), ret, &error) < 0)
+                fail_msg("waiting for a frame: %s", error.message);
 }
 
 void assert_text(const struct buffer *buffer, const char *text)

@@ -64,6 +64,7 @@ void send_exec_full(struct client *client, uint64_t stream, const struct message
 /* Reads the stream to its end, giving credit. */
 void collect(struct client *client, uint64_t stream, struct outcome *ret);
 void run(struct client *client, const char *const *argv, struct outcome *ret);
+void must_next(struct client *client, struct frame *ret);
 void outcome_free(struct outcome *outcome);
 void assert_text(const struct buffer *buffer, const char *text);
 void send_u32(

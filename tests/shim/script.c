@@ -301,6 +301,8 @@ static int script_start(const struct machine_config *config, struct machine **re
                 return cubby_error_no_memory(err);
         pid_t pid = fork();
         if (pid == 0) {
+                if (config->uid != 0 && setresuid(config->uid, config->uid, config->uid) < 0)
+                        _exit(4);
                 (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
                 (void)dup2(ends[1], 3);
                 (void)syscall(SYS_close_range, 4U, ~0U, 0U);

@@ -168,7 +168,7 @@ static void test_deaf(void **state)
         box_drop(&box);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_fatal),
@@ -179,5 +179,7 @@ int main(void)
                 cmocka_unit_test(test_escapes),
                 cmocka_unit_test(test_deaf),
         };
+        if (argc > 1) /* a pattern of names */
+                cmocka_set_test_filter(argv[1]);
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -187,14 +187,15 @@ static void test_command_with_stdin(void **state)
         box_start(&box, &setup);
         struct client *one = box_client(&box);
         struct client *two = box_client(&box);
+        struct client *other = box_client(&box); /* its pings order what the others send */
         uint64_t first = send_attach(one, true);
         uint64_t second = send_attach(two, true);
         assert_int_equal(
                 client_send(one, FRAME_DATA, CHANNEL_STDIN, first, "one ", 4, soon(), NULL), 0);
-        (void)ping(one); /* has gone by */
+        (void)ping(other);
         assert_int_equal(
                 client_send(two, FRAME_DATA, CHANNEL_STDIN, second, "two ", 4, soon(), NULL), 0);
-        (void)ping(two);
+        (void)ping(other);
         assert_int_equal(
                 client_send(one, FRAME_EOF, CHANNEL_STDIN, first, NULL, 0, soon(), NULL), 0);
         struct outcome outcome;
@@ -209,6 +210,7 @@ static void test_command_with_stdin(void **state)
         assert_string_equal(exit.reason, "exited");
         client_close(one);
         client_close(two);
+        client_close(other);
         box_remove(&box);
 }
 
@@ -512,7 +514,7 @@ static void test_flood_beside_ping(void **state)
         for (size_t i = 0; i < 200; i++) {
                 struct frame frame;
                 for (int n = 0; n < 8; n++) {
-                        assert_int_equal(client_next(flooded, soon(), &frame, NULL), 0);
+                        must_next(flooded, &frame);
                         if (frame.type != FRAME_DATA)
                                 continue;
                         bytes += frame.length;
@@ -549,7 +551,7 @@ static void test_slow_clients(void **state)
         struct frame frame;
         /* more than a dead client may hold back: it was dropped on the way */
         while (bytes < 12U << 20 && clock_monotonic_ms() < deadline) {
-                assert_int_equal(client_next(reader, soon(), &frame, NULL), 0);
+                must_next(reader, &frame);
                 if (frame.stream == stream && frame.type == FRAME_DATA)
                         bytes += frame.length;
         }
@@ -600,7 +602,7 @@ static void test_kept_log(void **state)
         uint64_t bytes = 0;
         struct frame frame;
         while (bytes < 20U << 20) {
-                assert_int_equal(client_next(client, soon(), &frame, NULL), 0);
+                must_next(client, &frame);
                 if (frame.stream != stream)
                         continue;
                 assert_int_equal(frame.type, FRAME_DATA);
@@ -622,7 +624,7 @@ static void test_kept_log(void **state)
         struct box_setup again = {.argv = ARGV("echo", "again")};
         struct test_box second = box;
         box_make(&box, &again);
-        (void)renameat(second.dir_fd, "log", box.dir_fd, "log");
+        assert_int_equal(renameat(second.dir_fd, "log", box.dir_fd, "log"), 0);
         box_remove(&second);
         box_launch(&box, &again);
         assert_int_equal(box.report.kind, REPORT_READY);
@@ -633,7 +635,7 @@ static void test_kept_log(void **state)
         outcome_free(&outcome);
         client_close(client);
         box_wait_end(&box, &exit);
-        assert_true(log_bytes(&box, "log", &whole) > 6);
+        assert_true(log_bytes(&box, "log", &whole) >= 6);
         assert_true(whole);
         box_remove(&box);
 }
@@ -898,7 +900,7 @@ static void test_no_leak(void **state)
         box_drop(&box);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_start_and_exec),
@@ -927,5 +929,7 @@ int main(void)
                 cmocka_unit_test(test_second_shim_is_refused),
                 cmocka_unit_test(test_no_leak),
         };
+        if (argc > 1) /* a pattern of names */
+                cmocka_set_test_filter(argv[1]);
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

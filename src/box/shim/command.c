@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PUMP_ONCE (1U << 20)
 #define CREDIT_PIECE (STREAM_WINDOW / 4)
 
 struct attach *attach_find(const struct peer *peer, uint64_t stream)
@@ -151,25 +152,38 @@ void command_killed(struct shim *shim)
         shim->exit.signal = 9;
 }
 
+/* A part of the log that cannot be read: on behind it. False when that fails too. */
+static bool skip_damage(struct shim *shim, struct attach *attach)
+{
+        kept_place_close(&attach->place);
+        return kept_place_open(&shim->kept, kept_log_end(&shim->kept), &attach->place, NULL) == 0;
+}
+
 /* Moves log into the client's line. Returns true when all of it is there. */
-static bool pump_output(struct shim *shim, struct peer *peer, struct attach *attach)
+static bool pump_output(struct shim *shim, struct peer *peer, struct attach *attach, int64_t now_ms)
 {
         uint8_t data[KEPT_RECORD_MAX];
-        while (connection_queued(&peer->connection) < ATTACH_QUEUE) {
+        size_t moved = 0;
+        while (!peer->closing) {
+                if (connection_queued(&peer->connection) >= ATTACH_QUEUE) {
+                        peer_flush(peer, now_ms);
+                        if (connection_queued(&peer->connection) >= ATTACH_QUEUE)
+                                return false; /* the loop waits for room */
+                }
+                if (moved > PUMP_ONCE) {
+                        shim->again = true; /* others get their turn between */
+                        return false;
+                }
                 uint8_t channel = 0;
                 long size = kept_place_next(&shim->kept, &attach->place, &channel, data);
-                if (size < 0) { /* somebody damaged the file: go on behind it */
-                        kept_place_close(&attach->place);
-                        if (kept_place_open(&shim->kept, kept_log_end(&shim->kept), &attach->place,
-                                    NULL) < 0) {
-                                peer->closing = true;
-                                return false;
-                        }
-                        continue;
-                }
                 if (size == 0)
                         return true;
-                peer_send(peer, FRAME_DATA, channel, attach->stream, data, (size_t)size);
+                if (size > 0) {
+                        peer_send(peer, FRAME_DATA, channel, attach->stream, data, (size_t)size);
+                        moved += (size_t)size;
+                } else if (!skip_damage(shim, attach)) {
+                        peer->closing = true;
+                }
         }
         return false;
 }
@@ -233,7 +247,7 @@ static bool pump_peer(struct shim *shim, struct peer *peer, int64_t now_ms)
         struct attach *next = NULL;
         for (struct attach *attach = peer->attaches; attach != NULL; attach = next) {
                 next = attach->next;
-                bool whole = attach->waits_only || pump_output(shim, peer, attach);
+                bool whole = attach->waits_only || pump_output(shim, peer, attach, now_ms);
                 if (!whole && kept_place_behind(&shim->kept, &attach->place) > BEHIND_MAX)
                         behind = true;
                 if (!attach->waits_only)
@@ -270,6 +284,7 @@ void command_pump(struct shim *shim, int64_t now_ms)
         if (!shim->command.exists)
                 return;
         bool behind = false;
+        shim->again = false;
         for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next)
                 if (!peer->closing && pump_peer(shim, peer, now_ms))
                         behind = true;

@@ -21,6 +21,8 @@ static int64_t earlier(int64_t a, int64_t b)
 
 static int64_t next_deadline(const struct shim *shim, int64_t now_ms)
 {
+        if (shim->again)
+                return now_ms;
         int64_t next = earlier(shim->boot_deadline_ms, shim->kill_deadline_ms);
         next = earlier(next, earlier(shim->ttl_deadline_ms, shim->part_deadline_ms));
         next = earlier(next, shim->look_ms);

@@ -52,10 +52,11 @@ int setup_descriptors(struct shim *shim, cubby_error *err)
         if (check_kind(SHIM_FD_BOX, S_IFDIR, "the box's folder", err) < 0 ||
                 check_kind(SHIM_FD_LOCK, S_IFREG, "the box's lock", err) < 0)
                 return -1;
-        shim->box_fd = SHIM_FD_BOX;
-        shim->lock_fd = SHIM_FD_LOCK;
-        if (flock(shim->lock_fd, LOCK_EX | LOCK_NB) < 0)
+        if (flock(SHIM_FD_LOCK, LOCK_EX | LOCK_NB) < 0)
                 return cubby_error_set(err, CUBBY_E_BUSY, "the box is owned by another process");
+        /* from here on the folder is this process's to write in */
+        shim->lock_fd = SHIM_FD_LOCK;
+        shim->box_fd = SHIM_FD_BOX;
         for (int fd = SHIM_FD_ROOTFS; fd <= SHIM_FD_STATE; fd++)
                 if (fcntl(fd, F_GETFD) >= 0 && check_kind(fd, S_IFREG, "a file", err) < 0)
                         return -1;

@@ -142,6 +142,7 @@ struct shim {
         bool paused;
         bool stopping; /* a stop was asked for */
         bool agent_closed;
+        bool again; /* log is left to be sent and there is room for it */
         bool finished;
         bool failed; /* the start failed: `error` says why */
         cubby_error error;

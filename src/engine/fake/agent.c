@@ -295,7 +295,9 @@ static int pump(struct agent *agent)
                 pump_job(agent, job);
                 if (job->stream == 0)
                         continue;
-                more = more || (job->output[1].size > 0 && job->window[1] > 0) ||
+                more = more ||
+                        ((job->output[1].size > 0 || job->kind == JOB_FLOOD) &&
+                                job->window[1] > 0) ||
                         (job->output[2].size > 0 && job->window[2] > 0);
                 if (job->limit_ms < next)
                         next = job->limit_ms;
@@ -325,7 +327,7 @@ static bool take_in(struct agent *agent)
                 return false;
         agent->in.size += got > 0 ? (size_t)got : 0;
         size_t at = 0;
-        for (;;) {
+        while (agent->fate == FATE_NONE) {
                 struct frame frame;
                 int64_t used = frame_decode(
                         agent->in.data + at, agent->in.size - at, FRAME_TO_GUEST_MAX, &frame);

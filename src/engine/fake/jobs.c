@@ -110,6 +110,20 @@ static bool start_speaking(
         return true;
 }
 
+static bool start_fateful(struct job *job, struct slice name, enum machine_fate *ret_fate)
+{
+        if (slice_equals(name, "crash"))
+                *ret_fate = FATE_CRASH;
+        else if (slice_equals(name, "poweroff"))
+                *ret_fate = FATE_POWEROFF;
+        else if (slice_equals(name, "hang"))
+                *ret_fate = FATE_HANG;
+        else
+                return false;
+        job->kind = JOB_SLEEP; /* it runs when the machine ends */
+        return true;
+}
+
 /*
  * true, false, echo, err (echo to stderr), env, pwd, id, exit N, kill N (dies by
  * that signal), sleep S, stubborn S (sleep that only KILL ends), cat, yes,
@@ -138,12 +152,8 @@ static int start_words(struct job *job, const struct message_exec *exec, const s
                 job->kind = JOB_FLOOD;
         else if (slice_equals(name, "winsize"))
                 job->kind = JOB_WINSIZE;
-        else if (slice_equals(name, "crash"))
-                *ret_fate = FATE_CRASH;
-        else if (slice_equals(name, "poweroff"))
-                *ret_fate = FATE_POWEROFF;
-        else if (slice_equals(name, "hang"))
-                *ret_fate = FATE_HANG;
+        else if (start_fateful(job, name, ret_fate))
+                return 0;
         else if (slice_equals(name, "sh") || slice_equals(name, "/bin/sh"))
                 return start_shell(job, exec, argv, argc, ret_fate);
         else

@@ -10,6 +10,7 @@
 #include "engine/microvm/probe.h"
 #include "engine/microvm/program.h"
 #include "engine/microvm/qmp.h"
+#include "engine/microvm/saved.h"
 #include "engine/microvm/tsc.h"
 
 #include <errno.h>
@@ -35,6 +36,7 @@ struct machine {
         bool reaped;
         int status; /* of waitpid, once reaped */
         enum isolation isolation;
+        bool kvm;
 };
 
 struct socket_pair {
@@ -94,6 +96,21 @@ static int choose_accel(const struct machine_config *config, bool *ret_kvm, cubb
         return 0;
 }
 
+/* A clone's was decided when its template was saved. */
+static int find_accel(const struct machine_config *config, bool *ret_kvm, cubby_error *err)
+{
+        if (config->origin != MACHINE_CLONE)
+                return choose_accel(config, ret_kvm, err);
+        bool kvm = false;
+        if (saved_read_header(config->state_fd, &kvm, err) < 0)
+                return -1;
+        if ((config->accel == ACCEL_KVM && !kvm) || (config->accel == ACCEL_TCG && kvm))
+                return cubby_error_set(err, CUBBY_E_INVALID,
+                        "the template was made with another accelerator");
+        *ret_kvm = kvm;
+        return 0;
+}
+
 static int disk_size(int fd, uint64_t *ret, cubby_error *err)
 {
         struct stat info;
@@ -108,11 +125,19 @@ static int spawn_vmm(const struct machine_config *config, const struct args *arg
         const struct socket_pair *agent, struct child *ret, cubby_error *err)
 {
         static const char *const environment[] = {"LANG=C", NULL};
-        const struct spawn_fd fds[] = {{qmp->theirs, VMM_FD_QMP}, {agent->theirs, VMM_FD_AGENT},
-                {config->vmlinux_fd, VMM_FD_VMLINUX}, {config->initramfs_fd, VMM_FD_INITRAMFS},
-                {config->rootfs_fd, VMM_FD_ROOTFS}, {config->disk_fd, VMM_FD_DISK},
-                {config->console_fd, STDOUT_FILENO}, {config->console_fd, STDERR_FILENO}};
-        size_t count = sizeof fds / sizeof *fds;
+        struct spawn_fd fds[9] = {{qmp->theirs, VMM_FD_QMP}, {agent->theirs, VMM_FD_AGENT},
+                {config->rootfs_fd, VMM_FD_ROOTFS}, {config->disk_fd, VMM_FD_DISK}};
+        size_t count = 4;
+        if (config->origin != MACHINE_CLONE) {
+                fds[count++] = (struct spawn_fd){config->vmlinux_fd, VMM_FD_VMLINUX};
+                fds[count++] = (struct spawn_fd){config->initramfs_fd, VMM_FD_INITRAMFS};
+        }
+        if (config->origin != MACHINE_BOOT)
+                fds[count++] = (struct spawn_fd){config->memory_fd, VMM_FD_MEMORY};
+        if (config->console_fd >= 0) {
+                fds[count++] = (struct spawn_fd){config->console_fd, STDOUT_FILENO};
+                fds[count++] = (struct spawn_fd){config->console_fd, STDERR_FILENO};
+        }
         AUTO_FREE struct jail *jail = calloc(1, sizeof *jail);
         if (jail == NULL)
                 return cubby_error_no_memory(err);
@@ -121,7 +146,7 @@ static int spawn_vmm(const struct machine_config *config, const struct args *arg
         struct spawn_options options = {.argv = (const char *const *)args->list,
                 .env = environment,
                 .fds = fds,
-                .fd_count = config->console_fd < 0 ? count - 2 : count,
+                .fd_count = count,
                 .namespaces = jail->namespaces,
                 .before_exec = jail_enter,
                 .data = jail};
@@ -145,7 +170,7 @@ static int spawn_jailed(const struct machine_config *config, const struct vmm_sp
                 .namespaces = true,
                 .memory_bytes = vmm->memory_bytes,
                 .files = files,
-                .file_count = sizeof files / sizeof *files,
+                .file_count = vmm->origin == MACHINE_CLONE ? 0 : sizeof files / sizeof *files,
                 .parent_end = qmp->ours,
                 .child_end = VMM_FD_QMP};
         struct args args = {0};
@@ -204,15 +229,17 @@ static int microvm_start(
         machine->child = CHILD_NONE;
         machine->qmp.fd = -1;
         machine->agent_fd = -1;
-        struct vmm_spec vmm = {.memory_bytes = config->memory_bytes,
+        struct vmm_spec vmm = {.origin = config->origin,
+                .memory_bytes = config->memory_bytes,
                 .vcpus = config->vcpus,
                 .console = config->console};
         if (program_resolve(config->vmm_path, &program, err) < 0 ||
-                choose_accel(config, &vmm.kvm, err) < 0)
+                find_accel(config, &vmm.kvm, err) < 0)
                 return -1;
         vmm.program = program;
-        if (!vmm.kvm)
+        if (!vmm.kvm && config->origin != MACHINE_CLONE)
                 vmm.tsc_khz = tsc_khz();
+        machine->kvm = vmm.kvm;
         machine->isolation = vmm.kvm ? ISOLATION_HARDWARE : ISOLATION_EMULATED;
 
         struct socket_pair qmp = {-1, -1};
@@ -240,8 +267,32 @@ static int microvm_start(
                 append_tail(config->console_fd, err);
                 return cubby_error_wrap(err, "starting the VMM '%s'", program);
         }
+        if (config->origin == MACHINE_CLONE &&
+                saved_load(&machine->qmp, config->state_fd, deadline_after_ms(START_TIMEOUT_MS),
+                        err) < 0) {
+                append_tail(config->console_fd, err);
+                if (err != NULL && err->code != CUBBY_E_NO_MEMORY)
+                        err->code = CUBBY_E_VMM;
+                return -1;
+        }
         *ret = take_ptr(&machine);
         return 0;
+}
+
+static int microvm_save(struct machine *machine, int state_fd, cubby_error *err)
+{
+        if (saved_write_header(state_fd, machine->kvm, err) < 0)
+                return -1;
+        return saved_store(&machine->qmp, state_fd, deadline_after_ms(START_TIMEOUT_MS), err);
+}
+
+static int microvm_host(const struct machine_config *config, char **ret, uint32_t *ret_clock_khz,
+        cubby_error *err)
+{
+        bool kvm = false;
+        if (choose_accel(config, &kvm, err) < 0)
+                return -1;
+        return saved_host(kvm, ret, ret_clock_khz, err);
 }
 
 static int microvm_agent_fd(const struct machine *machine)
@@ -314,7 +365,7 @@ static void microvm_describe_exit(struct machine *machine, char *ret, size_t siz
 
 const struct engine engine_microvm = {
         .name = "microvm",
-        .capabilities = ENGINE_CAN_PAUSE,
+        .capabilities = ENGINE_CAN_PAUSE | ENGINE_CAN_CLONE,
         .start = microvm_start,
         .agent_fd = microvm_agent_fd,
         .exit_fd = microvm_exit_fd,
@@ -322,6 +373,9 @@ const struct engine engine_microvm = {
         .isolation = microvm_isolation,
         .pause = microvm_pause,
         .unpause = microvm_unpause,
+        .save = microvm_save,
+        .build = saved_build,
+        .host = microvm_host,
         .describe_exit = microvm_describe_exit,
         .destroy = machine_free,
 };
