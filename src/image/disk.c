@@ -371,7 +371,7 @@ static void write_inode(struct metadata *meta, const struct inode *inode, uint32
         size_t xattrs = xattr_bytes(inode);
         uint16_t layout = has_inline_tail(inode) ? LAYOUT_INLINE : LAYOUT_PLAIN;
         pad_to(meta, inode->nid * SLOT_BYTES);
-        (void)buffer_u16(out, (uint16_t)(FORMAT_EXTENDED | layout << 1));
+        (void)buffer_u16(out, (uint16_t)(FORMAT_EXTENDED | (unsigned int)layout << 1));
         (void)buffer_u16(out,
                 xattrs == 0 ? 0
                             : (uint16_t)((xattrs - XATTR_HEADER_BYTES) / XATTR_ENTRY_BYTES + 1));
@@ -458,7 +458,7 @@ static uint32_t crc32c(const uint8_t *data, size_t size)
         for (size_t i = 0; i < size; i++) {
                 crc ^= data[i];
                 for (int bit = 0; bit < 8; bit++)
-                        crc = crc >> 1 ^ ((crc & 1) != 0 ? 0x82F63B78U : 0);
+                        crc = crc >> 1 ^ ((crc & 1) != 0 ? 0x82F63B78U : 0U);
         }
         return crc;
 }

@@ -318,7 +318,9 @@ static int read_entries(struct reading *reading, cubby_error *err)
                 int result = archive_read_next_header(reading->archive, &entry);
                 if (result == ARCHIVE_EOF)
                         return 0;
-                if (result != ARCHIVE_OK)
+                /* Not UTF-8 is no failure: the name then comes as it is. */
+                bool odd_text = result == ARCHIVE_WARN && archive_errno(reading->archive) == EILSEQ;
+                if (result != ARCHIVE_OK && !odd_text)
                         return archive_failure(reading, err);
                 /* Whiteouts and replaced entries do not grow the tree, but cost time. */
                 if (++reading->entries > reading->limits->entries)

@@ -23,6 +23,7 @@ struct stream {
         EVP_MD_CTX *packed_hash;
         EVP_MD_CTX *unpacked_hash; /* NULL: the bytes are not compressed, one hash does */
         uint64_t packed;
+        uint64_t packed_nonzero; /* bytes up to the last one that is not zero */
         uint64_t unpacked;
         uint64_t zero_tail;
         bool ended;
@@ -112,6 +113,11 @@ static ssize_t read_packed(struct stream *stream)
         if (got == 0 && !to_end)
                 return cubby_error_set(&stream->failure, CUBBY_E_IMAGE,
                         "the file ends %llu bytes early", (unsigned long long)left);
+        size_t nonzero = (size_t)got;
+        while (nonzero > 0 && stream->buffer[nonzero - 1] == 0)
+                nonzero--;
+        if (nonzero > 0)
+                stream->packed_nonzero = stream->packed + nonzero;
         stream->packed += (uint64_t)got;
         if (EVP_DigestUpdate(stream->packed_hash, stream->buffer, (size_t)got) != 1)
                 return hash_failed(&stream->failure);
@@ -256,14 +262,14 @@ int stream_finish(struct stream *stream, char ret_packed[DIGEST_BYTES],
                 continue;
         if (got < 0)
                 return -1;
-        /* What the unpacker held back or never asked for: it stops at the end of its data. */
+        /* What the unpacker held back or never asked for: it stops at the end of its data.
+         * Some archivers pad that to whole records, with zeros. */
         uint64_t consumed = (uint64_t)archive_filter_bytes(stream->archive, -1);
-        bool trailing = !stream->empty && consumed < stream->packed;
         while ((got = read_packed(stream)) > 0)
-                trailing = true;
+                continue;
         if (got < 0)
                 return archive_failure(stream, err);
-        if (trailing)
+        if (stream->packed_nonzero > consumed)
                 return cubby_error_set(err, CUBBY_E_IMAGE, "has bytes behind its compressed end");
         if (hash_end(stream->packed_hash, packed, err) < 0)
                 return -1;
