@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../foreground.h"
+#include "../format.h"
+#include "../progress.h"
+#include "../settings.h"
+#include "../values.h"
+#include "commands.h"
+
+#include <string.h>
+
+struct run_settings {
+        struct box_settings box; /* first: the shared tables count on it */
+        bool detach;
+        struct number timeout;
+        const char *format;
+};
+
+static const struct option options[] = {
+        {'d', "detach", OPTION_FLAG, offsetof(struct run_settings, detach), NULL,
+                "leave when the command runs, print the id of the box", 0, 0},
+        {0, "format", OPTION_TEXT, offsetof(struct run_settings, format), "json",
+                "print one JSON object about the run, with the output in it", 0, 0},
+        {0, "timeout", OPTION_DURATION, offsetof(struct run_settings, timeout), "DURATION",
+                "kill the command after this time; exit code 124", 1, UINT64_C(31536000000)},
+        OPTIONS_END,
+};
+
+static int check(struct cli *cli, const struct run_settings *run)
+{
+        if (run->format != NULL && strcmp(run->format, "json") != 0)
+                return cli_usage(cli, "--format: '%s' is not known; it can be json", run->format);
+        if (run->detach && run->timeout.given)
+                return cli_usage(cli,
+                        "--timeout bounds a command that is waited for; give a "
+                        "detached box an end with --ttl");
+        if (run->format != NULL && run->box.tty)
+                return cli_usage(cli, "--format json collects the output; leave out -t");
+        if (run->box.idle && !run->detach)
+                return cli_usage(cli, "--idle runs no command to wait for; add -d");
+        return run->detach ? 0 : foreground_check_tty(cli, run->box.tty, run->box.input);
+}
+
+static int print_result(struct cli *cli, cubby_box *box, const struct foreground_end *end,
+        const struct capture *capture, int code, int64_t started_ms, int64_t booted_ms)
+{
+        cubby_box_info info = {0};
+        json_t *object = json_object();
+        int rc;
+
+        /* A box that is removed when it ends has no record any more. */
+        (void)cubby_box_get_info(box, &info, NULL);
+        json_object_set_new(object, "id", json_string(cubby_box_id(box)));
+        if (info.name != NULL)
+                json_object_set_new(object, "name", json_string(info.name));
+        if (end != NULL) {
+                json_object_set_new(object, "exit_code", json_integer(code));
+                json_object_set_new(object, "signal", json_integer(end->exit.signal));
+                json_object_set_new(object, "timed_out", json_boolean(end->timed_out));
+                json_object_set_new(object, "oom", json_boolean(end->exit.oom));
+                json_object_set_new(object, "incomplete", json_boolean(end->exit.incomplete));
+                json_object_set_new(
+                        object, "duration_ms", json_integer(monotonic_ms() - booted_ms));
+        }
+        json_object_set_new(object, "start_ms", json_integer(booted_ms - started_ms));
+        cubby_box_info_clear(&info);
+        if (capture != NULL && !capture_to_json(capture, object))
+                rc = cli_no_memory(cli);
+        else
+                rc = print_json(cli, object, "json");
+        json_decref(object);
+        return rc;
+}
+
+static int run_detached(
+        struct cli *cli, cubby_box *box, const struct run_settings *run, int64_t started_ms)
+{
+        if (run->format != NULL)
+                return print_result(cli, box, NULL, NULL, 0, started_ms, monotonic_ms());
+        (void)printf("%s\n", cubby_box_id(box));
+        return 0;
+}
+
+static int run_attached(struct cli *cli, cubby_box *box, const struct run_settings *run,
+        bool remove, int64_t started_ms)
+{
+        struct capture capture = {0};
+        struct foreground_end end = {0};
+        struct foreground how = {.tty = run->box.tty,
+                .input = run->box.input,
+                .remove = remove,
+                .owner = true,
+                .timeout_ms = (int64_t)run->timeout.value,
+                .capture = run->format == NULL ? NULL : &capture};
+        int64_t booted_ms = monotonic_ms();
+        int rc = foreground_attach(cli, box, &how, &end);
+
+        if (run->format != NULL && (end.ended || end.timed_out)) {
+                int printed = print_result(cli, box, &end, &capture, rc, started_ms, booted_ms);
+
+                rc = printed == 0 ? rc : printed;
+        }
+        capture_clear(&capture);
+        return rc;
+}
+
+static int run_box(struct cli *cli, const void *settings, struct args args)
+{
+        const struct run_settings *run = settings;
+        AUTO_BOX cubby_box *box = NULL;
+        struct box_request request = {0};
+        cubby_error err = {0};
+        int64_t started_ms = monotonic_ms();
+        bool remove;
+        int rc = check(cli, run);
+
+        if (rc == 0)
+                rc = box_request_make(cli, &run->box, args, &request);
+        if (rc != 0)
+                return rc;
+        /* Nobody could name it again. */
+        remove = run->box.remove || (!run->detach && run->box.name == NULL);
+        request.options.auto_remove = remove;
+        rc = cli_open(cli);
+        if (rc == 0 && cubby_box_create(cli->cubby, &request.options, &box, &err) < 0)
+                rc = cli_fail_error(cli, &err);
+        box_request_clear(&request);
+        if (rc != 0)
+                return rc;
+        pump_block_signals(NULL);
+        rc = foreground_start(cli, box, true);
+        if (rc != 0) {
+                /* It never ran its command: the name is free again. */
+                (void)cubby_box_remove(box, true, NULL);
+                return rc;
+        }
+        if (run->detach)
+                return run_detached(cli, box, run, started_ms);
+        return run_attached(cli, box, run, remove, started_ms);
+}
+
+const struct command command_run = {
+        .name = "run",
+        .usage = "[OPTIONS] IMAGE [COMMAND [ARG...]]",
+        .summary = "Make a box from an image and run a command in it",
+        .details =
+                "Without -d, the command's output comes here and its exit code is returned. A box "
+                "that has neither a name nor -d is removed when the command has ended, as with "
+                "--rm. Options end at IMAGE. With -i and -t, ctrl-p ctrl-q leaves and the box goes "
+                "on. Interrupts are passed on to the command; three within two seconds end the "
+                "box.",
+        .examples = "cubby run busybox echo hello\n"
+                    "cubby run -it debian bash\n"
+                    "cubby run --timeout 30s -m 1G --cpus 2 python python3 -c 'print(6*7)'\n"
+                    "cubby run -i busybox wc -c <file\n"
+                    "cubby run -d --idle --name work debian",
+        .options = {options, box_options, box_options_refused},
+        .settings_size = sizeof(struct run_settings),
+        .min_args = 1,
+        .max_args = SIZE_MAX,
+        .stops_at_argument = true,
+        .arguments = ARGS_IMAGE,
+        .run = run_box,
+};
