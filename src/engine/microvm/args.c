@@ -121,10 +121,9 @@ static bool add_machine(struct args *args, const struct vmm_spec *spec)
                         "memory-backend=memory",
                         spec->kvm ? "off" : "on", spec->kvm ? "off" : "on",
                         spec->console ? "on" : "off");
-        good = good && add(args, "-object") &&
-                add(args, "memory-backend-ram,id=memory,size=%lluM,merge=off,dump=off", mib) &&
-                add(args, "-m") && add(args, "%lluM", mib) && add(args, "-smp") &&
-                add(args, "%u", spec->vcpus) && add(args, "-accel");
+        good = good && add(args, "-object") && add_memory(args, spec) && add(args, "-m") &&
+                add(args, "%lluM", mib) && add(args, "-smp") && add(args, "%u", spec->vcpus) &&
+                add(args, "-accel");
         if (spec->kvm)
                 return good && add(args, "kvm") && add(args, "-cpu") && add(args, "host");
         return good && add(args, "tcg,tb-size=%u", VMM_TB_MIB) && add(args, "-cpu") &&

@@ -105,8 +105,8 @@ static int find_accel(const struct machine_config *config, bool *ret_kvm, cubby_
         if (saved_read_header(config->state_fd, &kvm, err) < 0)
                 return -1;
         if ((config->accel == ACCEL_KVM && !kvm) || (config->accel == ACCEL_TCG && kvm))
-                return cubby_error_set(err, CUBBY_E_INVALID,
-                        "the template was made with another accelerator");
+                return cubby_error_set(
+                        err, CUBBY_E_INVALID, "the template was made with another accelerator");
         *ret_kvm = kvm;
         return 0;
 }
@@ -286,8 +286,8 @@ static int microvm_save(struct machine *machine, int state_fd, cubby_error *err)
         return saved_store(&machine->qmp, state_fd, deadline_after_ms(START_TIMEOUT_MS), err);
 }
 
-static int microvm_host(const struct machine_config *config, char **ret, uint32_t *ret_clock_khz,
-        cubby_error *err)
+static int microvm_host(
+        const struct machine_config *config, char **ret, uint32_t *ret_clock_khz, cubby_error *err)
 {
         bool kvm = false;
         if (choose_accel(config, &kvm, err) < 0)
