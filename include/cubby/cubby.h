@@ -171,6 +171,7 @@ typedef struct cubby_box_options {
         int64_t boot_timeout_ms;   /* 0: 60 s */
         bool auto_remove;          /* removed when it stops */
         const char *stop_signal;   /* NULL: the image's, else "SIGTERM" */
+        bool no_template;          /* boots, though a saved machine could be continued */
 } cubby_box_options;
 
 enum cubby_box_state {
@@ -190,6 +191,7 @@ typedef struct cubby_box_info {
         char *command; /* for display, arguments separated by spaces; "" for none */
         char *engine;
         char *isolation; /* "hardware", "emulated", "none"; "" while not running */
+        char *served;    /* how its machine came: "booted", "cloned", "spare"; "" unknown */
         char *reason;    /* why it ended: "exited", "stopped", "killed", "ttl",
                             "vmm-died", "guest-shutdown", "protocol", "boot-failed",
                             "shim-died"; "" while it lives */

@@ -44,6 +44,7 @@ struct box_config {
         bool tty;
         bool open_stdin;
         bool auto_remove;
+        bool no_template;
         uint64_t memory_bytes;
         uint32_t cpu_milli;
         uint64_t disk_bytes;

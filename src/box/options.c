@@ -186,6 +186,7 @@ static int plan_numbers(
         config->tty = options->tty;
         config->open_stdin = options->open_stdin;
         config->auto_remove = options->auto_remove;
+        config->no_template = options->no_template;
         config->created_ns = clock_realtime_ns();
         uint64_t pages = (uint64_t)sysconf(_SC_PHYS_PAGES);
         uint64_t host_memory = pages * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -209,8 +210,8 @@ static int plan_kernel(
         cubby *host, const cubby_box_options *options, struct box_config *config, cubby_error *err)
 {
         struct kernel kernel = {0};
-        if (kernel_ensure(host->home, options->kernel, host->progress, host->progress_data,
-                    &kernel, err) < 0)
+        if (kernel_ensure(host->home, options->kernel, host->progress, host->progress_data, &kernel,
+                    err) < 0)
                 return -1;
         config->kernel = take_ptr(&kernel.version);
         kernel_clear(&kernel);

@@ -10,7 +10,7 @@
 #include "engine/microvm/probe.h"
 #include "engine/microvm/program.h"
 #include "engine/microvm/qmp.h"
-#include "engine/microvm/saved.h"
+#include "engine/microvm/migration.h"
 #include "engine/microvm/tsc.h"
 
 #include <errno.h>
@@ -102,7 +102,7 @@ static int find_accel(const struct machine_config *config, bool *ret_kvm, cubby_
         if (config->origin != MACHINE_CLONE)
                 return choose_accel(config, ret_kvm, err);
         bool kvm = false;
-        if (saved_read_header(config->state_fd, &kvm, err) < 0)
+        if (migration_read_header(config->state_fd, &kvm, err) < 0)
                 return -1;
         if ((config->accel == ACCEL_KVM && !kvm) || (config->accel == ACCEL_TCG && kvm))
                 return cubby_error_set(
@@ -268,7 +268,7 @@ static int microvm_start(
                 return cubby_error_wrap(err, "starting the VMM '%s'", program);
         }
         if (config->origin == MACHINE_CLONE &&
-                saved_load(&machine->qmp, config->state_fd, deadline_after_ms(START_TIMEOUT_MS),
+                migration_load(&machine->qmp, config->state_fd, deadline_after_ms(START_TIMEOUT_MS),
                         err) < 0) {
                 append_tail(config->console_fd, err);
                 if (err != NULL && err->code != CUBBY_E_NO_MEMORY)
@@ -281,9 +281,9 @@ static int microvm_start(
 
 static int microvm_save(struct machine *machine, int state_fd, cubby_error *err)
 {
-        if (saved_write_header(state_fd, machine->kvm, err) < 0)
+        if (migration_write_header(state_fd, machine->kvm, err) < 0)
                 return -1;
-        return saved_store(&machine->qmp, state_fd, deadline_after_ms(START_TIMEOUT_MS), err);
+        return migration_save(&machine->qmp, state_fd, deadline_after_ms(START_TIMEOUT_MS), err);
 }
 
 static int microvm_host(
@@ -292,7 +292,7 @@ static int microvm_host(
         bool kvm = false;
         if (choose_accel(config, &kvm, err) < 0)
                 return -1;
-        return saved_host(kvm, ret, ret_clock_khz, err);
+        return migration_host(kvm, ret, ret_clock_khz, err);
 }
 
 static int microvm_agent_fd(const struct machine *machine)
@@ -374,7 +374,7 @@ const struct engine engine_microvm = {
         .pause = microvm_pause,
         .unpause = microvm_unpause,
         .save = microvm_save,
-        .build = saved_build,
+        .build = migration_build,
         .host = microvm_host,
         .describe_exit = microvm_describe_exit,
         .destroy = machine_free,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENGINE_MICROVM_SAVED_H
-#define ENGINE_MICROVM_SAVED_H
+#ifndef ENGINE_MICROVM_MIGRATION_H
+#define ENGINE_MICROVM_MIGRATION_H
 
 /*
  * Saving a machine's devices and continuing from them, by QEMU's migration
@@ -16,19 +16,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SAVED_HEADER_SIZE 32U
+#define MIGRATION_HEADER_SIZE 32U
 
 /* Both leave the descriptor's offset behind the header. */
-int saved_write_header(int state_fd, bool kvm, cubby_error *err);
-int saved_read_header(int state_fd, bool *ret_kvm, cubby_error *err);
+int migration_write_header(int state_fd, bool kvm, cubby_error *err);
+int migration_read_header(int state_fd, bool *ret_kvm, cubby_error *err);
 
 /* Stops the machine and appends its devices. */
-int saved_store(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err);
+int migration_save(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err);
 /* For a VMM that waits for its state: takes it in and runs. */
-int saved_load(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err);
+int migration_load(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err);
 
-int saved_build(const struct machine_config *config, char **ret, cubby_error *err);
+int migration_build(const struct machine_config *config, char **ret, cubby_error *err);
 /* `kvm`: what the probe said. */
-int saved_host(bool kvm, char **ret, uint32_t *ret_clock_khz, cubby_error *err);
+int migration_host(bool kvm, char **ret, uint32_t *ret_clock_khz, cubby_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/microvm/saved.h"
+#include "engine/microvm/migration.h"
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -21,19 +21,19 @@
 #define STATE_NAME "state"
 #define LOOK_NS 400000L
 
-int saved_write_header(int state_fd, bool kvm, cubby_error *err)
+int migration_write_header(int state_fd, bool kvm, cubby_error *err)
 {
-        uint8_t header[SAVED_HEADER_SIZE] = MAGIC;
+        uint8_t header[MIGRATION_HEADER_SIZE] = MAGIC;
         header[ACCEL_AT] = kvm ? 'k' : 't';
         if (lseek(state_fd, 0, SEEK_SET) < 0 || write_whole(state_fd, header, sizeof header) < 0)
                 return cubby_error_errno(err, errno, "writing the machine's state");
         return 0;
 }
 
-int saved_read_header(int state_fd, bool *ret_kvm, cubby_error *err)
+int migration_read_header(int state_fd, bool *ret_kvm, cubby_error *err)
 {
-        uint8_t header[SAVED_HEADER_SIZE];
-        uint8_t expected[SAVED_HEADER_SIZE] = MAGIC;
+        uint8_t header[MIGRATION_HEADER_SIZE];
+        uint8_t expected[MIGRATION_HEADER_SIZE] = MAGIC;
         if (lseek(state_fd, 0, SEEK_SET) < 0)
                 return cubby_error_errno(err, errno, "reading the machine's state");
         ssize_t got = read_whole(state_fd, header, sizeof header);
@@ -115,7 +115,7 @@ static int wait_past(struct qmp *qmp, const char *query, const char *first, cons
         }
 }
 
-int saved_store(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err)
+int migration_save(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err)
 {
         AUTO_FREE char *status = NULL;
         if (execute(qmp, "stop", NULL, deadline_ms, err) < 0 ||
@@ -138,7 +138,7 @@ int saved_store(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error 
         }
 }
 
-int saved_load(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err)
+int migration_load(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err)
 {
         AUTO_FREE char *status = NULL;
         if (prepare(qmp, state_fd, deadline_ms, err) < 0 ||
@@ -155,7 +155,7 @@ int saved_load(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *
         return 0;
 }
 
-int saved_build(const struct machine_config *config, char **ret, cubby_error *err)
+int migration_build(const struct machine_config *config, char **ret, cubby_error *err)
 {
         AUTO_FREE char *program = NULL;
         if (program_resolve(config->vmm_path, &program, err) < 0)
@@ -184,7 +184,7 @@ static void describe_cpu(char ret[80])
                 more[1], more[2], more[3]);
 }
 
-int saved_host(bool kvm, char **ret, uint32_t *ret_clock_khz, cubby_error *err)
+int migration_host(bool kvm, char **ret, uint32_t *ret_clock_khz, cubby_error *err)
 {
         char cpu[80] = VMM_CPU_EMULATED;
         if (kvm)
