@@ -66,4 +66,19 @@ void saved_unclaim(cubby *host, const struct box_config *config);
 /* The start of a claimed box: 1 when it runs, 0 when it has to be started otherwise. */
 int saved_claim_start(cubby_box *box, cubby_error *err);
 
+/* templates.c: for people */
+int saved_list(cubby *host, cubby_template_list **ret, cubby_error *err);
+void saved_list_free(cubby_template_list *list);
+int saved_build_for(cubby *host, const cubby_box_options *options, bool again, cubby_error *err);
+int saved_remove(cubby *host, const char *name, cubby_error *err);
+int saved_inspect(cubby *host, const char *name, char **ret_json, cubby_error *err);
+int saved_verify(cubby *host, const char *name, cubby_error *err);
+int saved_set_spares(
+        cubby *host, const cubby_box_options *options, uint32_t count, cubby_error *err);
+
+/* usage.c */
+int box_usage(cubby *host, char **ret_json, cubby_error *err);
+int box_prune(
+        cubby *host, const cubby_prune_options *options, uint64_t *ret_bytes, cubby_error *err);
+
 #endif
