@@ -309,12 +309,12 @@ static json_t *load(const void *json, size_t size, cubby_error *err)
 
 static int check_version(json_t *root, cubby_error *err)
 {
-        int version = 0;
-        if (json_unpack(root, "{s:i}", "version", &version) < 0 || version < 1)
+        json_int_t version = 0;
+        if (json_unpack(root, "{s:I}", "version", &version) < 0 || version < 1)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "it has no version");
         if (version != BOX_CONFIG_VERSION)
-                return cubby_error_set(err, CUBBY_E_VERSION, "it is of version %d, this is %d",
-                        version, BOX_CONFIG_VERSION);
+                return cubby_error_set(err, CUBBY_E_VERSION, "it is of version %lld, this is %d",
+                        (long long)version, BOX_CONFIG_VERSION);
         return 0;
 }
 
@@ -324,15 +324,15 @@ struct raw {
         const char *id, *name, *hostname, *image_id, *image_name, *engine, *accel, *kernel;
         const char *workdir, *user, *stop_signal;
         json_int_t memory_bytes, cpu_milli, disk_bytes, pids_max, ttl_ms, boot_timeout_ms, slot;
-        json_int_t created_ns;
-        int version, tty, open_stdin, auto_remove, no_template;
+        json_int_t created_ns, version;
+        int tty, open_stdin, auto_remove, no_template;
 };
 
 static int unpack(json_t *root, struct raw *raw, cubby_error *err)
 {
         json_error_t problem;
         if (json_unpack_ex(root, &problem, JSON_STRICT,
-                    "{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:s,"
+                    "{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:s,"
                     " s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
                     "version", &raw->version, "id", &raw->id, "name", &raw->name, "hostname",
                     &raw->hostname, "image_id", &raw->image_id, "image_name", &raw->image_name,
@@ -461,17 +461,23 @@ static int unpack_exit(json_t *root, struct box_exit *exit, cubby_error *err)
         const char *reason = NULL;
         const char *detail = NULL;
         const char *isolation = NULL;
-        int version = 0;
+        json_int_t version = 0;
+        json_int_t exit_code = 0;
+        json_int_t signal = 0;
         int oom = 0;
         json_int_t started_ns = 0;
         json_int_t finished_ns = 0;
         json_int_t generation = 0;
         if (json_unpack_ex(root, &problem, JSON_STRICT,
-                    "{s:i, s:s, s:s, s:i, s:i, s:b, s:I, s:I, s:I, s:s}", "version", &version,
-                    "reason", &reason, "detail", &detail, "exit_code", &exit->exit_code, "signal",
-                    &exit->signal, "oom", &oom, "started_ns", &started_ns, "finished_ns",
-                    &finished_ns, "generation", &generation, "isolation", &isolation) < 0)
+                    "{s:I, s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:I, s:s}", "version", &version,
+                    "reason", &reason, "detail", &detail, "exit_code", &exit_code, "signal",
+                    &signal, "oom", &oom, "started_ns", &started_ns, "finished_ns", &finished_ns,
+                    "generation", &generation, "isolation", &isolation) < 0)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "%s", problem.text);
+        if (exit_code < -1 || exit_code > 255 || signal < 0 || signal > 64)
+                return cubby_error_set(err, CUBBY_E_CORRUPT, "a number is out of range");
+        exit->exit_code = (int)exit_code;
+        exit->signal = (int)signal;
         if (strlen(reason) >= sizeof exit->reason || strlen(detail) >= sizeof exit->detail ||
                 strlen(isolation) >= sizeof exit->isolation)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "a text is too long");

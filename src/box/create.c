@@ -58,7 +58,7 @@ int box_fill_folder(
                 return -1;
         AUTO_FD int lock = openat(
                 dir_fd, BOX_LOCK_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (lock < 0)
+        if (lock < 0 || fchmod(lock, 0600) < 0)
                 return cubby_error_errno(err, errno, "making the box's lock");
         return give_away(dir_fd, config->slot, err);
 }

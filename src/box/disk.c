@@ -67,7 +67,7 @@ static int make_blank(struct home *home, const char *name, uint64_t size_bytes, 
         if (home_make_temporary(home, folder, &dir, &lock, err) < 0)
                 return -1;
         AUTO_FD int fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (fd < 0)
+        if (fd < 0 || fchmod(fd, 0600) < 0)
                 return cubby_error_errno(err, errno, "making '%s'", name);
         AUTO_FREE char *path = NULL;
         if (asprintf(&path, "%s/tmp/%s/%s", home_path(home), folder, name) < 0)
@@ -110,7 +110,7 @@ int box_disk_make(
         }
         AUTO_FD int disk =
                 openat(dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (disk < 0)
+        if (disk < 0 || fchmod(disk, 0600) < 0)
                 return cubby_error_errno(err, errno, "making the writable disk");
         if (file_copy_sparse(blank, disk, err) < 0)
                 return cubby_error_wrap(err, "making the writable disk");

@@ -25,8 +25,6 @@ struct client {
         bool cut_off; /* a frame was sent in part: nothing can follow it */
 };
 
-DEFINE_AUTO(client, client_close)
-
 static int dead(cubby_error *err)
 {
         return cubby_error_set(err, CUBBY_E_BOX_DEAD, "the box has ended");

@@ -149,7 +149,9 @@ int box_record_insert(struct home *home, struct box_record *record, cubby_error 
                         "at most %d, the first a letter or digit",
                         record->name == NULL ? "" : record->name, NAME_MAX_LENGTH);
         checked.slot = record->slot;
-        if (db_run(home, true, insert_work, &checked, err) < 0)
+        int inserted = record->slot == 0 ? db_run(home, true, insert_work, &checked, err)
+                                         : db_run_quickly(home, insert_work, &checked, err);
+        if (inserted < 0)
                 return cubby_error_wrap(err, "recording the box");
         record->slot = checked.slot;
         return 0;

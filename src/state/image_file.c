@@ -93,7 +93,7 @@ static int parse_names(json_t *names, struct image_file *file, cubby_error *err)
 static int parse(json_t *root, const char *hex, struct image_file *file, cubby_error *err)
 {
         json_error_t problem;
-        int version = 0;
+        json_int_t version = 0;
         json_t *names = NULL;
         const char *id = NULL;
         const char *manifest = NULL;
@@ -101,10 +101,10 @@ static int parse(json_t *root, const char *hex, struct image_file *file, cubby_e
         const char *architecture = NULL;
         json_int_t disk_bytes = 0;
         json_int_t created_ns = 0;
-        if (json_unpack(root, "{s:i}", "version", &version) == 0 && version > FILE_VERSION)
-                return cubby_error_set(
-                        err, CUBBY_E_VERSION, "it is of a newer version (%d)", version);
-        if (json_unpack_ex(root, &problem, JSON_STRICT, "{s:i, s:s, s:o, s:s, s:s, s:s, s:I, s:I}",
+        if (json_unpack(root, "{s:I}", "version", &version) == 0 && version > FILE_VERSION)
+                return cubby_error_set(err, CUBBY_E_VERSION, "it is of a newer version (%lld)",
+                        (long long)version);
+        if (json_unpack_ex(root, &problem, JSON_STRICT, "{s:I, s:s, s:o, s:s, s:s, s:s, s:I, s:I}",
                     "version", &version, "id", &id, "names", &names, "manifest", &manifest,
                     "config", &config, "architecture", &architecture, "disk_bytes", &disk_bytes,
                     "created_ns", &created_ns) < 0)

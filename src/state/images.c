@@ -144,7 +144,12 @@ int images_verify(struct db *db, cubby_error *err)
         if (list_work(db, &list, err) < 0)
                 return -1;
         image_record_list_free(list.records, list.count);
-        return 0;
+        AUTO_STATEMENT sqlite3_stmt *lost = NULL;
+        if (db_prepare(db, "SELECT 1 FROM names WHERE image_id NOT IN (SELECT id FROM images)",
+                    &lost, err) < 0)
+                return -1;
+        int found = db_step(db, lost, err);
+        return found == 1 ? cubby_error_set(err, CUBBY_E_CORRUPT, "a name has no image") : found;
 }
 
 /*

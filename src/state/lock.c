@@ -121,7 +121,7 @@ int home_make_temporary(
                         continue;
                 AUTO_FD int dir =
                         openat(tmp, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-                if (dir < 0)
+                if (dir < 0 || fchmod(dir, 0700) < 0) /* whatever the umask is */
                         return cubby_error_errno(err, errno, "opening '%s'", name);
                 memcpy(ret_name, name, sizeof name);
                 *ret_dir_fd = take_fd(&dir);

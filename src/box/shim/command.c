@@ -44,7 +44,10 @@ void attach_open(struct shim *shim, struct peer *peer, uint64_t stream, bool wai
         *attach = (struct attach){.stream = stream,
                 .waits_only = waits,
                 .place = KEPT_PLACE_NONE,
-                .window = STREAM_WINDOW};
+                .window = STREAM_WINDOW,
+                .progress_ms = clock_monotonic_ms()};
+        for (int channel = 0; channel < CHANNEL_COUNT; channel++)
+                attach->room[channel] = STREAM_WINDOW;
         buffer_init(&attach->input, STREAM_WINDOW);
         cubby_error error;
         cubby_error_clear(&error);
@@ -94,9 +97,13 @@ bool attach_frame(struct shim *shim, struct attach *attach, const struct frame *
                         return false;
                 attach->input_ended = true;
                 return true;
-        case FRAME_CREDIT: /* the log is the buffer: what the client has read does not matter */
-                return frame->flags != CHANNEL_STDIN && frame->flags < CHANNEL_COUNT &&
-                        message_u32_decode(payload, &number);
+        case FRAME_CREDIT:
+                if (frame->flags == CHANNEL_STDIN || frame->flags >= CHANNEL_COUNT ||
+                        !message_u32_decode(payload, &number) ||
+                        number > STREAM_WINDOW - attach->room[frame->flags])
+                        return false;
+                attach->room[frame->flags] += number;
+                return true;
         case FRAME_RESIZE:
                 if (!message_resize_decode(payload, &rows, &columns))
                         return false;
@@ -114,18 +121,22 @@ bool attach_frame(struct shim *shim, struct attach *attach, const struct frame *
 }
 
 /* The disk is full: clients that have seen everything so far get the bytes without the log. */
-static void deliver_unlogged(struct shim *shim, uint16_t channel, const void *data, size_t size)
+static void deliver_unlogged(struct shim *shim, uint16_t channel, const void *data, uint32_t size)
 {
         for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next)
-                for (struct attach *a = peer->attaches; a != NULL; a = a->next)
-                        if (!a->waits_only && kept_place_behind(&shim->kept, &a->place) == 0)
-                                peer_send(peer, FRAME_DATA, channel, a->stream, data, size);
+                for (struct attach *a = peer->attaches; a != NULL; a = a->next) {
+                        if (a->waits_only || size > a->room[channel] ||
+                                kept_place_behind(&shim->kept, &a->place) > 0)
+                                continue;
+                        peer_send(peer, FRAME_DATA, channel, a->stream, data, size);
+                        a->room[channel] -= size;
+                }
 }
 
 void command_output(struct shim *shim, uint16_t channel, const void *data, size_t size)
 {
         if (kept_log_append(&shim->kept, (uint8_t)channel, data, size) < 0)
-                deliver_unlogged(shim, channel, data, size);
+                deliver_unlogged(shim, channel, data, (uint32_t)size);
         shim->command.owed[channel] += (uint32_t)size;
 }
 
@@ -175,15 +186,23 @@ static bool pump_output(struct shim *shim, struct peer *peer, struct attach *att
                         return false;
                 }
                 uint8_t channel = 0;
+                struct kept_place before = attach->place;
                 long size = kept_place_next(&shim->kept, &attach->place, &channel, data);
                 if (size == 0)
                         return true;
-                if (size > 0) {
-                        peer_send(peer, FRAME_DATA, channel, attach->stream, data, (size_t)size);
-                        moved += (size_t)size;
-                } else if (!skip_damage(shim, attach)) {
-                        peer->closing = true;
+                if (size < 0) {
+                        peer->closing = peer->closing || !skip_damage(shim, attach);
+                        continue;
                 }
+                if ((uint32_t)size > attach->room[channel]) {
+                        /* a step to the next segment, if there was one, stays made */
+                        attach->place.at = attach->place.number == before.number ? before.at : 0;
+                        return false; /* until the client gives credit */
+                }
+                peer_send(peer, FRAME_DATA, channel, attach->stream, data, (size_t)size);
+                attach->room[channel] -= (uint32_t)size;
+                attach->progress_ms = now_ms;
+                moved += (size_t)size;
         }
         return false;
 }
@@ -248,8 +267,13 @@ static bool pump_peer(struct shim *shim, struct peer *peer, int64_t now_ms)
         for (struct attach *attach = peer->attaches; attach != NULL; attach = next) {
                 next = attach->next;
                 bool whole = attach->waits_only || pump_output(shim, peer, attach, now_ms);
-                if (!whole && kept_place_behind(&shim->kept, &attach->place) > BEHIND_MAX)
+                attach->waits = !whole;
+                if (whole)
+                        attach->progress_ms = now_ms;
+                else if (kept_place_behind(&shim->kept, &attach->place) > BEHIND_MAX)
                         behind = true;
+                if (behind && now_ms - attach->progress_ms > shim->options->stall_ms)
+                        peer->closing = true;
                 if (!attach->waits_only)
                         pump_input(shim, peer, attach);
                 if (whole && shim->command.ended) {
@@ -257,8 +281,6 @@ static bool pump_peer(struct shim *shim, struct peer *peer, int64_t now_ms)
                         attach_close(peer, attach);
                 }
         }
-        if (behind && now_ms - peer->progress_ms > shim->options->stall_ms)
-                peer->closing = true;
         return behind && !peer->closing;
 }
 

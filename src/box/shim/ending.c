@@ -146,9 +146,12 @@ void end_check_drained(struct shim *shim, int64_t now_ms)
                 return;
         bool waiting = false;
         for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next) {
-                if (connection_queued(&peer->connection) == 0 && peer->attaches == NULL)
-                        continue;
-                waiting = waiting || now_ms - peer->progress_ms < shim->options->drain_ms;
+                if (connection_queued(&peer->connection) > 0 &&
+                        now_ms - peer->progress_ms < shim->options->drain_ms)
+                        waiting = true;
+                for (const struct attach *a = peer->attaches; a != NULL; a = a->next)
+                        if (now_ms - a->progress_ms < shim->options->drain_ms)
+                                waiting = true;
         }
         bool lingers = !shim->failed && strcmp(shim->exit.reason, "exited") == 0 &&
                 !shim->command.seen && now_ms - shim->ready_ms < shim->options->linger_ms;

@@ -29,8 +29,9 @@ static int64_t next_deadline(const struct shim *shim, int64_t now_ms)
         if (shim->phase == PHASE_GONE)
                 return earlier(next, earlier(shim->drain_deadline_ms, now_ms + STALL_LOOK_MS));
         for (const struct peer *peer = shim->peers; peer != NULL; peer = peer->next)
-                if (peer->attaches != NULL && connection_queued(&peer->connection) > 0)
-                        next = earlier(next, now_ms + STALL_LOOK_MS);
+                for (const struct attach *a = peer->attaches; a != NULL; a = a->next)
+                        if (a->waits)
+                                next = earlier(next, now_ms + STALL_LOOK_MS);
         return earlier(next, shim->console_ms);
 }
 

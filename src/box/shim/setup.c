@@ -57,9 +57,16 @@ int setup_descriptors(struct shim *shim, cubby_error *err)
         /* from here on the folder is this process's to write in */
         shim->lock_fd = SHIM_FD_LOCK;
         shim->box_fd = SHIM_FD_BOX;
-        for (int fd = SHIM_FD_ROOTFS; fd <= SHIM_FD_STATE; fd++)
-                if (fcntl(fd, F_GETFD) >= 0 && check_kind(fd, S_IFREG, "a file", err) < 0)
+        static const enum shim_fd given[SHIM_GIVEN] = {
+                SHIM_FD_ROOTFS, SHIM_FD_VMLINUX,
+                SHIM_FD_INITRAMFS, SHIM_FD_MEMORY, SHIM_FD_STATE};
+        for (size_t i = 0; i < SHIM_GIVEN; i++) {
+                if (fcntl((int)given[i], F_GETFD) < 0)
+                        continue; /* the engine says whether it needs it */
+                if (check_kind((int)given[i], S_IFREG, "a file", err) < 0)
                         return -1;
+                shim->given_fds[i] = (int)given[i];
+        }
         if (fcntl(SHIM_FD_KEEPER, F_SETFD, FD_CLOEXEC) == 0)
                 shim->keeper_fd = SHIM_FD_KEEPER;
         (void)syscall(SYS_close_range, (unsigned)SHIM_FD_LAST + 1U, ~0U, 0U);
@@ -129,12 +136,6 @@ static int open_console(struct shim *shim, uid_t box_uid, cubby_error *err)
         return 0;
 }
 
-static int given_fd(int fd)
-{
-        struct stat info;
-        return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? fd : -1;
-}
-
 static enum accel accel_of(const char *name)
 {
         if (strcmp(name, "kvm") == 0)
@@ -163,7 +164,7 @@ static int check_saved(const struct shim *shim, cubby_error *err)
         if ((shim->engine->capabilities & ENGINE_CAN_CLONE) == 0)
                 return cubby_error_set(err, CUBBY_E_UNSUPPORTED,
                         "the engine '%s' neither saves nor clones machines", shim->engine->name);
-        if (given_fd(SHIM_FD_MEMORY) < 0 || given_fd(SHIM_FD_STATE) < 0)
+        if (shim->given_fds[3] < 0 || shim->given_fds[4] < 0)
                 return cubby_error_set(err, CUBBY_E_INVALID,
                         "a saved machine needs its memory and its state");
         return 0;
@@ -181,13 +182,13 @@ int setup_machine(struct shim *shim, cubby_error *err)
         struct machine_config config = {.memory_bytes = shim->config.memory_bytes,
                 .vcpus = shim->config.cpu_milli < 1000 ? 1 : (shim->config.cpu_milli + 999) / 1000,
                 .accel = accel_of(shim->config.accel),
-                .vmlinux_fd = given_fd(SHIM_FD_VMLINUX),
-                .initramfs_fd = given_fd(SHIM_FD_INITRAMFS),
-                .rootfs_fd = given_fd(SHIM_FD_ROOTFS),
+                .rootfs_fd = shim->given_fds[0],
+                .vmlinux_fd = shim->given_fds[1],
+                .initramfs_fd = shim->given_fds[2],
                 .disk_fd = shim->disk_fd,
                 .origin = origin_of(shim->options->mode),
-                .memory_fd = given_fd(SHIM_FD_MEMORY),
-                .state_fd = given_fd(SHIM_FD_STATE),
+                .memory_fd = shim->given_fds[3],
+                .state_fd = shim->given_fds[4],
                 .console_fd = shim->console_fd,
                 .uid = root ? box_uid : 0,
                 .log = &shim->log};
@@ -202,10 +203,9 @@ int setup_machine(struct shim *shim, cubby_error *err)
         /* The machine has its own by now. */
         close_quietly(take_fd(&shim->disk_fd));
         if (shim->options->mode == SHIM_TEMPLATE)
-                shim->state_fd = SHIM_FD_STATE;
-        for (int given = SHIM_FD_ROOTFS; given <= SHIM_FD_STATE; given++)
-                if (given != shim->state_fd)
-                        close_quietly(given_fd(given));
+                shim->state_fd = take_fd(&shim->given_fds[4]);
+        for (size_t i = 0; i < SHIM_GIVEN; i++)
+                close_quietly(take_fd(&shim->given_fds[i]));
         return 0;
 }
 

@@ -10,6 +10,7 @@ static void init(struct shim *shim, const struct shim_options *options)
 {
         *shim = (struct shim){.options = options,
                 .box_fd = -1,
+                .given_fds = {-1, -1, -1, -1, -1},
                 .status_fd = -1,
                 .lock_fd = -1,
                 .listen_fd = -1,

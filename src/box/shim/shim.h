@@ -42,6 +42,7 @@
 #define CONSOLE_MAX (64U * 1024U)
 #define CONSOLE_KEPT (16U * 1024U)
 #define PING_MAX 64U
+#define SHIM_GIVEN 5
 
 struct shim_options {
         const struct engine *(*find_engine)(const char *name);
@@ -81,8 +82,11 @@ struct attach {
         uint64_t stream;
         bool waits_only;
         struct kept_place place;
-        struct buffer input; /* stdin that the agent has no room for yet */
-        uint32_t window;     /* stdin that the client may still send */
+        struct buffer input;          /* stdin that the agent has no room for yet */
+        uint32_t window;              /* stdin that the client may still send */
+        uint32_t room[CHANNEL_COUNT]; /* output that the client still takes */
+        bool waits;                   /* for room: log is left */
+        int64_t progress_ms;          /* when it last took something, or had all */
         bool input_ended;
 };
 
@@ -129,6 +133,7 @@ struct shim {
         struct box_config config;
         struct log log;
         int box_fd;
+        int given_fds[SHIM_GIVEN]; /* root disk, kernel, initramfs, memory, state; -1: none */
         int status_fd;
         int lock_fd;
         int listen_fd;

@@ -198,12 +198,13 @@ static void fake_destroy(struct machine *machine)
 {
         if (machine == NULL)
                 return;
+        /* first: a child that has not changed its uid yet cannot be killed, but ends by itself */
+        close_quietly(take_fd(&machine->agent));
         if (machine->pid > 0 && !machine->reaped) {
                 (void)kill(machine->pid, SIGKILL);
                 reap(machine);
         }
         close_quietly(machine->pidfd);
-        close_quietly(machine->agent);
         free(machine);
 }
 

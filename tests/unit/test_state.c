@@ -1,0 +1,764 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "base/fd.h"
+#include "state/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define HEX64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define OTHER64 "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
+#define IMAGE "sha256:" HEX64
+#define OTHER "sha256:" OTHER64
+#define BOX "00112233445566778899aabbccddeeff"
+
+struct place {
+        char path[64];
+        struct home *home;
+};
+
+static int make_place(void **state)
+{
+        struct place *place = calloc(1, sizeof *place);
+        assert_non_null(place);
+        (void)snprintf(place->path, sizeof place->path, "/tmp/cubby-state-XXXXXX");
+        assert_non_null(mkdtemp(place->path));
+        assert_int_equal(home_open(place->path, NULL, &place->home, NULL), 0);
+        *state = place;
+        return 0;
+}
+
+static int remove_place(void **state)
+{
+        struct place *place = *state;
+        home_close(place->home);
+        int result = dir_remove_at(AT_FDCWD, place->path, NULL);
+        free(place);
+        return result;
+}
+
+static void put_image(struct home *home, const char *id, const char *name, int64_t created_ns)
+{
+        struct image_record record = {.id = (char *)(uintptr_t)id,
+                .name = (char *)(uintptr_t)name,
+                .manifest = (char[]){"{\"layers\":[]}"},
+                .config = (char[]){"{\"os\":\"linux\"}"},
+                .architecture = (char[]){"amd64"},
+                .disk_bytes = 4096,
+                .created_ns = created_ns};
+        cubby_error err = {0};
+        assert_int_equal(image_record_put(home, &record, &err), 0);
+}
+
+static int put_box(
+        struct home *home, const char *id, const char *name, uint32_t *slot, cubby_error *err)
+{
+        struct box_record record = {.id = (char *)(uintptr_t)id,
+                .name = (char *)(uintptr_t)name,
+                .image_id = (char[]){IMAGE},
+                .created_ns = 7};
+        int result = box_record_insert(home, &record, err);
+        if (slot != NULL)
+                *slot = record.slot;
+        return result;
+}
+
+static struct home *open_again(struct place *place)
+{
+        home_close(take_ptr(&place->home));
+        cubby_error err = {0};
+        int result = home_open(place->path, NULL, &place->home, &err);
+        if (result < 0)
+                print_message("home_open: %s\n", err.message);
+        assert_int_equal(result, 0);
+        return place->home;
+}
+
+static bool has_file(struct home *home, const char *name)
+{
+        struct stat info;
+        return fstatat(home_folder(home, HOME_ROOT), name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static void test_home_paths(void **state)
+{
+        struct place *place = *state;
+        struct stat info;
+        assert_int_equal(fstat(home_folder(place->home, HOME_ROOT), &info), 0);
+        assert_int_equal(info.st_mode & 0777, 0700);
+        assert_string_equal(home_path(place->home), place->path);
+        char with_slash[80];
+        (void)snprintf(with_slash, sizeof with_slash, "%s//", place->path);
+        struct home *again = NULL;
+        assert_int_equal(home_open(with_slash, NULL, &again, NULL), 0);
+        assert_string_equal(home_path(again), place->path);
+        home_close(again);
+}
+
+static void test_home_refused(void **state)
+{
+        struct place *place = *state;
+        char inner[100];
+        struct home *home = NULL;
+        cubby_error err = {0};
+        (void)snprintf(inner, sizeof inner, "%s/open", place->path);
+        assert_int_equal(mkdir(inner, 0700), 0);
+        assert_int_equal(chmod(inner, 0777), 0);
+        assert_int_equal(home_open(inner, NULL, &home, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_PERMISSION);
+
+        char link[100];
+        (void)snprintf(link, sizeof link, "%s/link", place->path);
+        assert_int_equal(symlink(place->path, link), 0);
+        assert_int_equal(home_open(link, NULL, &home, &err), -1);
+        (void)snprintf(link, sizeof link, "%s/link/", place->path);
+        assert_int_equal(home_open(link, NULL, &home, &err), -1);
+
+        (void)snprintf(inner, sizeof inner, "%s/file", place->path);
+        int fd = open(inner, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+        assert_true(fd >= 0);
+        assert_int_equal(close(fd), 0);
+        assert_int_equal(home_open(inner, NULL, &home, &err), -1);
+        assert_int_equal(home_open("", NULL, &home, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_INVALID);
+        assert_null(home);
+}
+
+static void test_default_paths(void **state)
+{
+        static const struct {
+                const char *home, *data, *user;
+                const char *want; /* beneath the test's folder; NULL: refused */
+        } rows[] = {
+                {"@/named", NULL, NULL, "@/named"},
+                {"relative", NULL, NULL, NULL},
+                {"./x", "@/data", NULL, NULL},
+                {"@/a/b/c", "@/data", "@/me", "@/a/b/c"},
+        };
+        struct place *place = *state;
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+                char text[200];
+                char want[200] = "";
+                (void)snprintf(text, sizeof text, "%s%s", rows[i].home[0] == '@' ? place->path : "",
+                        rows[i].home + (rows[i].home[0] == '@'));
+                if (rows[i].want != NULL)
+                        (void)snprintf(want, sizeof want, "%s%s", place->path, rows[i].want + 1);
+                assert_int_equal(setenv("CUBBY_HOME", text, 1), 0);
+                struct home *home = NULL;
+                cubby_error err = {0};
+                int result = home_open(NULL, NULL, &home, &err);
+                assert_int_equal(result, rows[i].want == NULL ? -1 : 0);
+                if (result == 0)
+                        assert_string_equal(home_path(home), want);
+                else
+                        assert_int_equal(err.code, CUBBY_E_INVALID);
+                home_close(home);
+        }
+        assert_int_equal(unsetenv("CUBBY_HOME"), 0);
+}
+
+static void test_locks(void **state)
+{
+        struct place *place = *state;
+        struct home *home = place->home;
+        cubby_error err = {0};
+        int first = -1;
+        int second = -1;
+        assert_int_equal(home_lock(home, "work", true, 0, &first, &err), 0);
+        int64_t before = clock_monotonic_ms();
+        assert_int_equal(home_lock(home, "work", false, deadline_after_ms(60), &second, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_TIMEOUT);
+        assert_true(clock_monotonic_ms() - before >= 60);
+        assert_int_equal(second, -1);
+        close_quietly(first);
+        assert_int_equal(home_lock(home, "work", false, 0, &first, &err), 0);
+        assert_int_equal(home_lock(home, "work", false, 0, &second, &err), 0);
+        close_quietly(first);
+        close_quietly(second);
+        static const char *const bad[] = {"", "a/b", "..", ".hidden", "a b", "\n", "../x"};
+        for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+                assert_int_equal(home_lock(home, bad[i], true, 0, &first, &err), -1);
+                assert_int_equal(err.code, CUBBY_E_INVALID);
+        }
+}
+
+/* The lock of a killed process is free. */
+static void test_lock_of_killed(void **state)
+{
+        struct place *place = *state;
+        int ready[2];
+        assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                int lock = -1;
+                char name[32];
+                int dir = -1;
+                int dir_lock = -1;
+                if (home_lock(place->home, "mine", true, 0, &lock, NULL) == 0 &&
+                        home_make_temporary(place->home, name, &dir, &dir_lock, NULL) == 0)
+                        (void)!write(ready[1], "x", 1);
+                for (;;)
+                        (void)pause();
+        }
+        char byte;
+        assert_int_equal(read(ready[0], &byte, 1), 1);
+        uint64_t freed = 1;
+        assert_int_equal(home_sweep(place->home, &freed, NULL), 0);
+        assert_int_equal(freed, 0); /* its maker lives */
+        int lock = -1;
+        assert_int_equal(home_lock(place->home, "mine", true, 0, &lock, NULL), -1);
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        assert_int_equal(home_lock(place->home, "mine", true, 0, &lock, NULL), 0);
+        close_quietly(lock);
+        assert_int_equal(home_sweep(place->home, &freed, NULL), 0);
+        assert_true(freed > 0);
+        (void)close(ready[0]);
+        (void)close(ready[1]);
+}
+
+static void test_temporary(void **state)
+{
+        struct place *place = *state;
+        struct home *home = place->home;
+        char name[32];
+        int dir = -1;
+        int lock = -1;
+        uint64_t freed = 0;
+        assert_int_equal(home_make_temporary(home, name, &dir, &lock, NULL), 0);
+        int fd = openat(dir, "data", O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+        char block[8192];
+        memset(block, 'x', sizeof block);
+        assert_int_equal(write_whole(fd, block, sizeof block), 0);
+        (void)close(fd);
+        assert_int_equal(home_sweep(home, &freed, NULL), 0);
+        assert_int_equal(freed, 0);
+        assert_int_equal(faccessat(home_folder(home, HOME_TMP), name, F_OK, 0), 0);
+        close_quietly(lock);
+        close_quietly(dir);
+        /* a plain file and a link are leftovers too; the link's target is not touched */
+        fd = openat(home_folder(home, HOME_TMP), "plain", O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+        (void)close(fd);
+        assert_int_equal(symlinkat(place->path, home_folder(home, HOME_TMP), "link"), 0);
+        assert_int_equal(home_sweep(home, &freed, NULL), 0);
+        assert_true(freed >= sizeof block);
+        assert_int_equal(faccessat(home_folder(home, HOME_TMP), name, F_OK, 0), -1);
+        assert_int_equal(faccessat(home_folder(home, HOME_TMP), "plain", F_OK, 0), -1);
+        assert_int_equal(faccessat(home_folder(home, HOME_TMP), "link", F_OK, 0), -1);
+        assert_true(has_file(home, "cubby.db"));
+}
+
+static void test_images(void **state)
+{
+        struct place *place = *state;
+        struct home *home = place->home;
+        struct image_record record = {0};
+        cubby_error err = {0};
+        put_image(home, IMAGE, "docker.io/library/a:1", 10);
+        put_image(home, OTHER, "docker.io/library/b:1", 20);
+        static const struct {
+                const char *what;
+                const char *id; /* NULL: not found */
+        } rows[] = {
+                {"docker.io/library/a:1", IMAGE},
+                {"docker.io/library/b:1", OTHER},
+                {IMAGE, IMAGE},
+                {HEX64, IMAGE},
+                {"0123", IMAGE},
+                {"sha256:fedc", OTHER},
+                {"012", NULL},
+                {"0124", NULL},
+                {"sha256:", NULL},
+                {"sha256:*", NULL},
+                {"", NULL},
+                {"0123*", NULL},
+                {"docker.io/library/a", NULL},
+                {"docker.io/library/a:1 ", NULL},
+                {HEX64 "0", NULL},
+                {"FEDC", NULL},
+                {"%", NULL},
+        };
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+                int result = image_record_find(home, rows[i].what, &record, &err);
+                assert_int_equal(result, rows[i].id == NULL ? -1 : 0);
+                if (result < 0) {
+                        assert_int_equal(err.code, CUBBY_E_NOT_FOUND);
+                        continue;
+                }
+                assert_string_equal(record.id, rows[i].id);
+                assert_string_equal(record.config, "{\"os\":\"linux\"}");
+                image_record_clear(&record);
+        }
+        struct image_record *list = NULL;
+        size_t count = 0;
+        assert_int_equal(image_record_list(home, &list, &count, NULL), 0);
+        assert_int_equal(count, 2);
+        assert_string_equal(list[0].id, OTHER);
+        image_record_list_free(list, count);
+}
+
+static void test_ambiguous_prefix(void **state)
+{
+        struct place *place = *state;
+        char close_id[80] = IMAGE;
+        close_id[70] = '0';
+        put_image(place->home, IMAGE, NULL, 1);
+        put_image(place->home, close_id, NULL, 2);
+        struct image_record record = {0};
+        cubby_error err = {0};
+        assert_int_equal(image_record_find(place->home, "01234567", &record, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_INVALID);
+        assert_int_equal(image_record_find(place->home, HEX64, &record, &err), 0);
+        image_record_clear(&record);
+}
+
+static void test_names_move(void **state)
+{
+        struct place *place = *state;
+        struct home *home = place->home;
+        struct image_record record = {0};
+        bool gone = true;
+        put_image(home, IMAGE, "n:1", 10);
+        put_image(home, OTHER, "n:1", 20);
+        assert_int_equal(image_record_find(home, "n:1", &record, NULL), 0);
+        assert_string_equal(record.id, OTHER);
+        image_record_clear(&record);
+        assert_int_equal(image_record_tag(home, "n:1", "n:2", NULL), 0);
+        assert_int_equal(image_record_tag(home, IMAGE, "n:2", NULL), 0);
+        assert_int_equal(image_record_remove(home, "n:2", &gone, NULL), 0);
+        assert_true(gone);
+        assert_int_equal(image_record_find(home, IMAGE, &record, NULL), -1);
+        assert_int_equal(image_record_tag(home, "n:1", "n:3", NULL), 0);
+        assert_int_equal(image_record_remove(home, "n:1", &gone, NULL), 0);
+        assert_false(gone);
+        assert_int_equal(image_record_remove(home, OTHER, &gone, NULL), 0);
+        assert_true(gone);
+        cubby_error err = {0};
+        assert_int_equal(image_record_remove(home, "n:3", &gone, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_NOT_FOUND);
+        assert_int_equal(image_record_tag(home, "n:1", "bad name", &err), -1);
+        assert_int_equal(err.code, CUBBY_E_INVALID);
+}
+
+static void test_bad_images(void **state)
+{
+        struct place *place = *state;
+        static const struct {
+                const char *id, *name, *manifest;
+        } rows[] = {
+                {NULL, "a", "{}"},
+                {"", "a", "{}"},
+                {"sha256:0123", "a", "{}"},
+                {"sha512:" HEX64, "a", "{}"},
+                {IMAGE "0", "a", "{}"},
+                {IMAGE, "", "{}"},
+                {IMAGE, "a b", "{}"},
+                {IMAGE, "a\n", "{}"},
+                {IMAGE, "a", NULL},
+        };
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+                struct image_record record = {.id = (char *)(uintptr_t)rows[i].id,
+                        .name = (char *)(uintptr_t)rows[i].name,
+                        .manifest = (char *)(uintptr_t)rows[i].manifest,
+                        .config = (char[]){"{}"},
+                        .architecture = (char[]){"amd64"}};
+                cubby_error err = {0};
+                assert_int_equal(image_record_put(place->home, &record, &err), -1);
+                assert_int_equal(err.code, CUBBY_E_INVALID);
+        }
+}
+
+static void test_boxes(void **state)
+{
+        struct place *place = *state;
+        struct home *home = place->home;
+        cubby_error err = {0};
+        uint32_t slot = 0;
+        assert_int_equal(put_box(home, BOX, "early", NULL, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_NOT_FOUND); /* no such image */
+        put_image(home, IMAGE, "a:1", 1);
+        assert_int_equal(put_box(home, BOX, "one", &slot, &err), 0);
+        assert_int_equal(slot, 1);
+        assert_int_equal(put_box(home, "10112233445566778899aabbccddeeff", "two", &slot, &err), 0);
+        assert_int_equal(slot, 2);
+        assert_int_equal(put_box(home, "20112233445566778899aabbccddeeff", "one", NULL, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_EXISTS);
+        static const char *const bad[] = {"", "-x", ".x", "_x", "a/b", "a b", "a\n",
+                "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+        for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+                assert_int_equal(put_box(home, BOX, bad[i], NULL, &err), -1);
+                assert_int_equal(err.code, CUBBY_E_INVALID);
+                assert_int_equal(box_record_rename(home, BOX, bad[i], &err), -1);
+                assert_int_equal(err.code, CUBBY_E_INVALID);
+        }
+        assert_int_equal(box_record_rename(home, BOX, "two", &err), -1);
+        assert_int_equal(err.code, CUBBY_E_EXISTS);
+        assert_int_equal(box_record_rename(home, BOX, "one", &err), 0);
+        assert_int_equal(box_record_rename(home, BOX, "uno", &err), 0);
+        struct box_record record = {0};
+        static const char *const ways[] = {BOX, "uno", "0011", "0011223344"};
+        for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+                assert_int_equal(box_record_find(home, ways[i], &record, &err), 0);
+                assert_string_equal(record.id, BOX);
+                box_record_clear(&record);
+        }
+        static const char *const wrong[] = {"one", "001", "0011*", "", "UNO", BOX "0", "un"};
+        for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+                assert_int_equal(box_record_find(home, wrong[i], &record, &err), -1);
+                assert_int_equal(err.code, CUBBY_E_NOT_FOUND);
+        }
+        size_t users = 0;
+        assert_int_equal(box_record_count_by_image(home, IMAGE, &users, NULL), 0);
+        assert_int_equal(users, 2);
+        /* the lowest free slot is given again */
+        assert_int_equal(box_record_remove(home, BOX, NULL), 0);
+        assert_int_equal(box_record_remove(home, BOX, NULL), 0);
+        assert_int_equal(put_box(home, BOX, "again", &slot, &err), 0);
+        assert_int_equal(slot, 1);
+        assert_int_equal(box_record_rename(home, "ffff", "x", &err), -1);
+        assert_int_equal(err.code, CUBBY_E_NOT_FOUND);
+}
+
+static void write_box_folder(struct home *home, const char *id, const char *json)
+{
+        assert_int_equal(mkdirat(home_folder(home, HOME_BOXES), id, 0700), 0);
+        int dir = openat(home_folder(home, HOME_BOXES), id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        assert_true(dir >= 0);
+        assert_int_equal(file_publish_at(dir, "config.json", json, strlen(json), 0600, NULL), 0);
+        (void)close(dir);
+}
+
+static void damage(struct home *home, const char *kind)
+{
+        int root = home_folder(home, HOME_ROOT);
+        if (strcmp(kind, "missing") == 0) {
+                assert_int_equal(unlinkat(root, "cubby.db", 0), 0);
+                return;
+        }
+        if (strcmp(kind, "folder") == 0) {
+                assert_int_equal(unlinkat(root, "cubby.db", 0), 0);
+                assert_int_equal(mkdirat(root, "cubby.db", 0700), 0);
+                return;
+        }
+        int fd = openat(root, "cubby.db", O_RDWR | O_CLOEXEC);
+        assert_true(fd >= 0);
+        char noise[8192];
+        for (size_t i = 0; i < sizeof noise; i++)
+                noise[i] = (char)(i * 31 + 7);
+        if (strcmp(kind, "empty") == 0)
+                assert_int_equal(ftruncate(fd, 0), 0);
+        else if (strcmp(kind, "short") == 0)
+                assert_int_equal(ftruncate(fd, 5000), 0);
+        else if (strcmp(kind, "pages") == 0)
+                assert_int_equal(pwrite(fd, noise, 4096, 4096), 4096);
+        else
+                assert_int_equal(pwrite(fd, noise, sizeof noise, 0), sizeof noise);
+        (void)close(fd);
+}
+
+/* Whatever happened to the database, images and boxes are there again. */
+static void test_corruption(void **state)
+{
+        static const char *const kinds[] = {
+                "missing", "folder", "empty", "short", "pages", "noise", "noise"};
+        struct place *place = *state;
+        put_image(place->home, IMAGE, "a:1", 10);
+        assert_int_equal(image_record_tag(place->home, IMAGE, "a:2", NULL), 0);
+        put_image(place->home, OTHER, NULL, 20);
+        uint32_t slot = 0;
+        assert_int_equal(put_box(place->home, BOX, "first", &slot, NULL), 0);
+        write_box_folder(place->home, BOX,
+                "{\"id\":\"" BOX "\",\"name\":\"first\",\"image_id\":\"" IMAGE
+                "\",\"slot\":1,\"created_ns\":7,\"more\":[]}");
+        write_box_folder(place->home, "ffff2233445566778899aabbccddeeff", "{\"id\":");
+        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+                /* what the log holds would heal the file: the next reader must see damage */
+                (void)unlinkat(home_folder(place->home, HOME_ROOT), "cubby.db-wal", 0);
+                (void)unlinkat(home_folder(place->home, HOME_ROOT), "cubby.db-shm", 0);
+                damage(place->home, kinds[i]);
+                struct home *home = i % 2 == 0 ? open_again(place) : place->home;
+                struct image_record *images = NULL;
+                struct box_record *boxes = NULL;
+                size_t count = 0;
+                cubby_error err = {0};
+                assert_int_equal(image_record_list(home, &images, &count, &err), 0);
+                assert_int_equal(count, 3);
+                assert_string_equal(images[0].id, OTHER);
+                assert_null(images[0].name);
+                assert_string_equal(images[1].name, "a:1");
+                image_record_list_free(images, count);
+                assert_int_equal(box_record_list(home, &boxes, &count, &err), 0);
+                assert_int_equal(count, 1);
+                assert_string_equal(boxes[0].name, "first");
+                assert_int_equal(boxes[0].slot, 1);
+                box_record_list_free(boxes, count);
+        }
+        /* the damaged ones are kept, each under a number of its own */
+        assert_true(has_file(place->home, "cubby.db.corrupt-1"));
+        assert_true(has_file(place->home, "cubby.db.corrupt-6"));
+}
+
+static void run_sql(struct place *place, const char *sql)
+{
+        char path[100];
+        (void)snprintf(path, sizeof path, "%s/cubby.db", place->path);
+        sqlite3 *db = NULL;
+        assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+        assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+        (void)sqlite3_close(db);
+}
+
+/* Rows that SQLite likes and that are none of ours. */
+static void test_hostile_rows(void **state)
+{
+        static const char *const rows[] = {
+                "UPDATE images SET id = 'sha256:../../etc'",
+                "UPDATE images SET disk_bytes = -1",
+                "UPDATE images SET config = x'00ff'",
+                "UPDATE names SET name = 'a b'",
+                "UPDATE names SET image_id = 'sha256:nowhere'",
+                "UPDATE boxes SET slot = 0",
+                "UPDATE boxes SET slot = 99999999999",
+                "UPDATE boxes SET id = '../../../../../../../../../../etc'",
+                "UPDATE boxes SET name = '../x'",
+                "UPDATE boxes SET image_id = 'x'",
+                "DROP TABLE boxes",
+                "ALTER TABLE images DROP COLUMN config",
+                "PRAGMA user_version = 0",
+                "PRAGMA user_version = -4",
+        };
+        struct place *place = *state;
+        put_image(place->home, IMAGE, "a:1", 10);
+        assert_int_equal(put_box(place->home, BOX, "first", NULL, NULL), 0);
+        write_box_folder(place->home, BOX,
+                "{\"id\":\"" BOX "\",\"name\":\"first\",\"image_id\":\"" IMAGE
+                "\",\"slot\":1,\"created_ns\":7}");
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+                run_sql(place, rows[i]);
+                struct home *home = open_again(place);
+                struct image_record image = {0};
+                struct box_record box = {0};
+                cubby_error err = {0};
+                assert_int_equal(image_record_find(home, "a:1", &image, &err), 0);
+                assert_string_equal(image.id, IMAGE);
+                image_record_clear(&image);
+                assert_int_equal(box_record_find(home, "first", &box, &err), 0);
+                assert_string_equal(box.id, BOX);
+                box_record_clear(&box);
+        }
+}
+
+static void test_newer_version(void **state)
+{
+        struct place *place = *state;
+        put_image(place->home, IMAGE, "a:1", 10);
+        run_sql(place, "PRAGMA user_version = 2");
+        struct home *home = NULL;
+        cubby_error err = {0};
+        assert_int_equal(home_open(place->path, NULL, &home, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_VERSION);
+        struct image_record record = {0};
+        assert_int_equal(image_record_find(place->home, "a:1", &record, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_VERSION);
+        assert_false(has_file(place->home, "cubby.db.corrupt-1"));
+        run_sql(place, "PRAGMA user_version = 1");
+        assert_int_equal(image_record_find(place->home, "a:1", &record, &err), 0);
+        image_record_clear(&record);
+        /* a newer image record is not thrown away by a rebuild either */
+        static const char newer[] = "{\"version\":2,\"id\":\"" OTHER "\"}";
+        assert_int_equal(file_publish_at(home_folder(place->home, HOME_IMAGES), OTHER64 ".json",
+                                 newer, sizeof newer - 1, 0600, NULL),
+                0);
+        damage(place->home, "missing");
+        assert_int_equal(image_record_find(place->home, "a:1", &record, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_VERSION);
+}
+
+/* Files that cannot be records: passed over, the rest is there. */
+static void test_bad_image_files(void **state)
+{
+        static const char *const texts[] = {
+                "",
+                "{",
+                "[]",
+                "null",
+                "{\"version\":1}",
+                "{\"version\":1,\"id\":\"" IMAGE "\",\"names\":[],\"manifest\":\"{}\","
+                "\"config\":\"{}\",\"architecture\":\"amd64\",\"disk_bytes\":1,\"created_ns\":1}",
+                "{\"version\":1,\"id\":\"" OTHER "\",\"names\":[1],\"manifest\":\"{}\","
+                "\"config\":\"{}\",\"architecture\":\"amd64\",\"disk_bytes\":1,\"created_ns\":1}",
+                "{\"version\":1,\"id\":\"" OTHER "\",\"names\":[\"a b\"],\"manifest\":\"{}\","
+                "\"config\":\"{}\",\"architecture\":\"amd64\",\"disk_bytes\":1,\"created_ns\":1}",
+                "{\"version\":1,\"id\":\"" OTHER "\",\"names\":[],\"manifest\":\"{}\","
+                "\"config\":\"{}\",\"architecture\":\"amd64\",\"disk_bytes\":-1,\"created_ns\":1}",
+                "{\"version\":1,\"id\":\"" OTHER "\",\"names\":[],\"manifest\":\"{}\",\"x\":1,"
+                "\"config\":\"{}\",\"architecture\":\"amd64\",\"disk_bytes\":1,\"created_ns\":1}",
+        };
+        struct place *place = *state;
+        put_image(place->home, IMAGE, "a:1", 10);
+        for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+                assert_int_equal(file_publish_at(home_folder(place->home, HOME_IMAGES),
+                                         OTHER64 ".json", texts[i], strlen(texts[i]), 0600, NULL),
+                        0);
+                damage(place->home, "missing");
+                struct image_record *list = NULL;
+                size_t count = 0;
+                cubby_error err = {0};
+                assert_int_equal(image_record_list(place->home, &list, &count, &err), 0);
+                assert_int_equal(count, 1);
+                image_record_list_free(list, count);
+        }
+}
+
+static void write_for_ever(const char *path)
+{
+        struct home *home = NULL;
+        if (home_open(path, NULL, &home, NULL) < 0)
+                _exit(1);
+        for (unsigned n = 0;; n++) {
+                char name[32];
+                char id[40];
+                (void)snprintf(name, sizeof name, "k:%u", n % 7);
+                (void)snprintf(id, sizeof id, "%032x", n % 11);
+                (void)image_record_tag(home, IMAGE, name, NULL);
+                (void)put_box(home, id, "killed", NULL, NULL);
+                (void)box_record_remove(home, id, NULL);
+                (void)image_record_remove(home, name, NULL, NULL);
+        }
+}
+
+/* kill -9 at any moment leaves a home that opens and agrees with its files. */
+static void test_killed_writer(void **state)
+{
+        struct place *place = *state;
+        put_image(place->home, IMAGE, "keep:1", 10);
+        for (int round = 0; round < 25; round++) {
+                pid_t pid = fork();
+                assert_true(pid >= 0);
+                if (pid == 0)
+                        write_for_ever(place->path);
+                struct timespec wait = {.tv_nsec = (5 + round * 3) * 1000000L};
+                (void)nanosleep(&wait, NULL);
+                assert_int_equal(kill(pid, SIGKILL), 0);
+                assert_int_equal(waitpid(pid, NULL, 0), pid);
+                struct home *home = open_again(place);
+                struct image_record record = {0};
+                cubby_error err = {0};
+                assert_int_equal(image_record_find(home, "keep:1", &record, &err), 0);
+                image_record_clear(&record);
+        }
+        assert_false(has_file(place->home, "cubby.db.corrupt-1"));
+        damage(place->home, "missing");
+        struct image_record record = {0};
+        assert_int_equal(image_record_find(open_again(place), "keep:1", &record, NULL), 0);
+        image_record_clear(&record);
+}
+
+/* Many processes write at once: every name once, every slot once. */
+static void test_many_processes(void **state)
+{
+        enum { WRITERS = 4, EACH = 15 };
+        struct place *place = *state;
+        put_image(place->home, IMAGE, "a:1", 10);
+        pid_t pids[WRITERS];
+        for (int w = 0; w < WRITERS; w++) {
+                pids[w] = fork();
+                assert_true(pids[w] >= 0);
+                if (pids[w] != 0)
+                        continue;
+                /* also over the handle of the parent: a fork must not harm it */
+                struct home *home = place->home;
+                for (int i = 0; i < EACH; i++) {
+                        char id[40];
+                        char name[32];
+                        (void)snprintf(id, sizeof id, "%032x", w * 1000 + i);
+                        (void)snprintf(name, sizeof name, "w%d-%d", w, i);
+                        if (put_box(home, id, name, NULL, NULL) < 0)
+                                _exit(1);
+                }
+                _exit(0);
+        }
+        for (int w = 0; w < WRITERS; w++) {
+                int status = 0;
+                assert_int_equal(waitpid(pids[w], &status, 0), pids[w]);
+                assert_int_equal(status, 0);
+        }
+        struct box_record *list = NULL;
+        size_t count = 0;
+        bool used[WRITERS * EACH + 1] = {false};
+        assert_int_equal(box_record_list(place->home, &list, &count, NULL), 0);
+        assert_int_equal(count, WRITERS * EACH);
+        for (size_t i = 0; i < count; i++) {
+                assert_in_range(list[i].slot, 1, WRITERS * EACH);
+                assert_false(used[list[i].slot]);
+                used[list[i].slot] = true;
+        }
+        box_record_list_free(list, count);
+}
+
+/* Two find the same damage: one mends it, nothing of the other is lost. */
+static void test_both_mend(void **state)
+{
+        struct place *place = *state;
+        put_image(place->home, IMAGE, "a:1", 10);
+        damage(place->home, "noise");
+        pid_t pids[3];
+        for (int w = 0; w < 3; w++) {
+                pids[w] = fork();
+                assert_true(pids[w] >= 0);
+                if (pids[w] != 0)
+                        continue;
+                char name[16];
+                (void)snprintf(name, sizeof name, "w:%d", w);
+                _exit(image_record_tag(place->home, "a:1", name, NULL) == 0 ? 0 : 1);
+        }
+        for (int w = 0; w < 3; w++) {
+                int status = 0;
+                assert_int_equal(waitpid(pids[w], &status, 0), pids[w]);
+                assert_int_equal(status, 0);
+        }
+        struct image_record *list = NULL;
+        size_t count = 0;
+        assert_int_equal(image_record_list(place->home, &list, &count, NULL), 0);
+        assert_int_equal(count, 4);
+        image_record_list_free(list, count);
+        assert_false(has_file(place->home, "cubby.db.corrupt-2"));
+}
+
+int main(void)
+{
+#define WITH_HOME(test) cmocka_unit_test_setup_teardown(test, make_place, remove_place)
+        const struct CMUnitTest tests[] = {
+                WITH_HOME(test_home_paths),
+                WITH_HOME(test_home_refused),
+                WITH_HOME(test_default_paths),
+                WITH_HOME(test_locks),
+                WITH_HOME(test_lock_of_killed),
+                WITH_HOME(test_temporary),
+                WITH_HOME(test_images),
+                WITH_HOME(test_ambiguous_prefix),
+                WITH_HOME(test_names_move),
+                WITH_HOME(test_bad_images),
+                WITH_HOME(test_boxes),
+                WITH_HOME(test_corruption),
+                WITH_HOME(test_hostile_rows),
+                WITH_HOME(test_newer_version),
+                WITH_HOME(test_bad_image_files),
+                WITH_HOME(test_killed_writer),
+                WITH_HOME(test_many_processes),
+                WITH_HOME(test_both_mend),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
