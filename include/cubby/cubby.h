@@ -171,7 +171,8 @@ typedef struct cubby_box_options {
         int64_t boot_timeout_ms;   /* 0: 60 s */
         bool auto_remove;          /* removed when it stops */
         const char *stop_signal;   /* NULL: the image's, else "SIGTERM" */
-        bool no_template;          /* boots, though a saved machine could be continued */
+        bool no_template;          /* boots, though a saved machine could be continued; also set
+                                      by CUBBY_NO_TEMPLATE in the environment */
 } cubby_box_options;
 
 enum cubby_box_state {

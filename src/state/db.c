@@ -222,11 +222,15 @@ static void checkpoint(struct db *db, int pages)
         (void)sqlite3_busy_timeout(db->sql, DB_BUSY_MS);
 }
 
+/* Written to by another's checkpoint, or by somebody who should not: looked at anew. */
 static bool same_file(const struct home *home)
 {
+        const struct stat *was = &home->kept.file;
         struct stat info;
         return fstatat(home->folders[HOME_ROOT], DB_NAME, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-                info.st_dev == home->kept.device && info.st_ino == home->kept.inode;
+                info.st_dev == was->st_dev && info.st_ino == was->st_ino &&
+                info.st_size == was->st_size && info.st_mtim.tv_sec == was->st_mtim.tv_sec &&
+                info.st_mtim.tv_nsec == was->st_mtim.tv_nsec;
 }
 
 /* The kept connection if it can be used, else a new one. */
@@ -241,22 +245,24 @@ static int take_connection(struct home *home, struct db *ret, cubby_error *err)
         }
         if (kept->sql == NULL)
                 return db_open(home, ret, err);
-        *ret = (struct db){.home = home, .sql = kept->sql};
+        struct db db = {.home = home, .sql = kept->sql};
         kept->sql = NULL;
+        if (check_version(&db, err) < 0) {
+                db_close(&db);
+                return -1;
+        }
+        *ret = db;
         return 0;
 }
 
 static void keep_connection(struct home *home, struct db *db)
 {
-        struct stat info;
-        if (fstatat(home->folders[HOME_ROOT], DB_NAME, &info, AT_SYMLINK_NOFOLLOW) < 0) {
+        if (fstatat(home->folders[HOME_ROOT], DB_NAME, &home->kept.file, AT_SYMLINK_NOFOLLOW) < 0) {
                 db_close(db);
                 return;
         }
         home->kept.sql = db->sql;
         home->kept.pid = getpid();
-        home->kept.device = info.st_dev;
-        home->kept.inode = info.st_ino;
 }
 
 void db_forget(struct home *home)

@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #define SCHEMA_VERSION 1
@@ -31,8 +32,7 @@ struct kept_connection {
         pthread_mutex_t mutex; /* whoever finds it taken opens one of his own */
         sqlite3 *sql;
         pid_t pid;
-        dev_t device;
-        ino_t inode;
+        struct stat file; /* as it was when the connection was put away */
 };
 
 struct home {
