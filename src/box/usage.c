@@ -97,6 +97,23 @@ int box_usage(cubby *host, char **ret_json, cubby_error *err)
         return 0;
 }
 
+/* A keeper without spares is no use of a template, only a memory of one. */
+static int end_idle_keepers(cubby *host, cubby_error *err)
+{
+        struct template_info *infos = NULL;
+        size_t count = 0;
+        if (template_list(host->home, &infos, &count, err) < 0)
+                return -1;
+        for (size_t i = 0; i < count; i++) {
+                AUTO(template) struct template *template = NULL;
+                if (infos[i].wanted == 0 && infos[i].spares == 0 &&
+                        template_open(host->home, infos[i].manifest.key, &template, NULL) == 0)
+                        (void)saved_tell(template, true, NULL);
+        }
+        template_list_free(infos, count);
+        return 0;
+}
+
 int box_prune(
         cubby *host, const cubby_prune_options *options, uint64_t *ret_bytes, cubby_error *err)
 {
@@ -104,7 +121,8 @@ int box_prune(
                 options->template_bytes == 0 ? TEMPLATE_BYTES_DEFAULT : options->template_bytes;
         uint64_t templates = 0;
         uint64_t garbage = 0;
-        if (template_prune(host->home, limit, options->dry_run, &templates, err) < 0 ||
+        if ((!options->dry_run && limit == 1 && end_idle_keepers(host, err) < 0) ||
+                template_prune(host->home, limit, options->dry_run, &templates, err) < 0 ||
                 (!options->dry_run && box_gc(host, &garbage, err) < 0))
                 return cubby_error_wrap(err, "pruning");
         if (ret_bytes != NULL)

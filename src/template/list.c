@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "template/private.h"
 
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #define TEMPLATES_MAX 4096U
+#define PRUNE_WAIT_MS 300 /* a keeper that was told to end needs a moment */
 
 static void info_clear(struct template_info *info)
 {
@@ -173,7 +175,8 @@ int template_prune(struct home *home, uint64_t limit_bytes, bool dry_run, uint64
                         continue;
                 }
                 cubby_error problem = {0};
-                if (!dry_run && template_remove(home, info->manifest.key, 0, NULL, &problem) < 0) {
+                if (!dry_run && template_remove(home, info->manifest.key, deadline_after_ms(PRUNE_WAIT_MS), NULL,
+                            &problem) < 0) {
                         used += info->disk_usage_bytes;
                         if (problem.code != CUBBY_E_BUSY && problem.code != CUBBY_E_NOT_FOUND)
                                 failed = cubby_error_set(err, problem.code, "%s", problem.message);

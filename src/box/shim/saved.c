@@ -20,6 +20,9 @@
 #define WARMUP_WORDS 64U
 #define LOOKS_MAX 100U
 #define LOOK_PAUSE_MS 50
+/* A second after its drivers the kernel changes from the early to the real clock
+ * source; a machine that is saved in between would stay with the early one. */
+#define SETTLED_MS 4000U
 
 static void fail(struct shim *shim, int code, const char *text)
 {
@@ -153,8 +156,9 @@ bool saved_metrics(struct shim *shim, struct slice payload)
         struct message_metrics metrics;
         if (shim->phase != PHASE_WARM || !message_metrics_decode(payload, &metrics))
                 return false;
-        if (metrics.processes > 0) {
-                if (++shim->looks > LOOKS_MAX)
+        bool settled = shim->options->mode != SHIM_TEMPLATE || metrics.uptime_ms >= SETTLED_MS;
+        if (metrics.processes > 0 || !settled) {
+                if (metrics.processes > 0 && ++shim->looks > LOOKS_MAX)
                         fail(shim, CUBBY_E_STATE, "a warm-up command left processes running");
                 else
                         shim->look_ms = deadline_after_ms(LOOK_PAUSE_MS);
