@@ -61,6 +61,13 @@ static int boot(cubby_box *box, struct shim_parts *parts, cubby_error *err)
         return run_shim(box, SHIM_BOOT, parts, err);
 }
 
+/* Failures that may come from what was saved. */
+static bool is_suspect(int code)
+{
+        return code == CUBBY_E_VMM || code == CUBBY_E_CORRUPT || code == CUBBY_E_PROTOCOL ||
+                code == CUBBY_E_BOX_DEAD;
+}
+
 /*
  * 1 when the box runs, 0 when there is no template to clone, -1 when the
  * box's own command could not be started. A machine that cannot be restored
@@ -88,7 +95,7 @@ static int try_clone(cubby_box *box, struct shim_parts *parts, cubby_error *err)
                 return -1;
         }
         log_line(&box->cubby->log, LOG_WARNING, "not cloned, the box boots: %s", problem.message);
-        if (problem.code == CUBBY_E_VMM && template != NULL)
+        if (is_suspect(problem.code) && template != NULL)
                 saved_distrust(box->cubby, &template);
         shim_parts_close(parts);
         return 0;

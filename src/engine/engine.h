@@ -22,12 +22,13 @@ enum isolation { ISOLATION_NONE, ISOLATION_EMULATED, ISOLATION_HARDWARE };
 enum {
         ENGINE_CAN_PAUSE = 1U << 0,
         ENGINE_CAN_CLONE = 1U << 1, /* save to and start from a template */
+        ENGINE_CAN_FORK = 1U << 2,  /* copy a machine that goes on */
 };
 
 /* Where a machine begins. */
 enum machine_origin {
         MACHINE_BOOT,
-        MACHINE_TEMPLATE, /* boots, with its RAM in an object of the caller's, to be saved */
+        MACHINE_TEMPLATE, /* boots, with its RAM in an object of the caller's: it can be saved */
         MACHINE_CLONE,    /* continues from a saved machine; runs when start returns */
 };
 
@@ -71,6 +72,13 @@ struct engine {
         /* ENGINE_CAN_CLONE: stops a template's machine and writes its device state; what
          * its RAM and disk then hold belongs to it. Only destroy may follow. */
         int (*save)(struct machine *machine, int state_fd, cubby_error *err);
+        /* ENGINE_CAN_FORK, in this order. `copy_begin` fills `memory_fd` (empty, of the
+         * machine's size) with what does not change any more; it may take a while and the
+         * machine runs on. `copy_end` stops the machine, writes its devices and adds the
+         * rest of its memory; `unpause` lets it go on. A clone continues from the two like
+         * from a template. */
+        int (*copy_begin)(struct machine *machine, int memory_fd, cubby_error *err);
+        int (*copy_end)(struct machine *machine, int memory_fd, int state_fd, cubby_error *err);
         /* ENGINE_CAN_CLONE: what binds a saved state, as one line each. `build`: the VMM's
          * build and arguments, cheap. `host`: accelerator and CPU, about 60 ms, true
          * until the host's next boot; *ret_clock_khz is the rate that a guest takes

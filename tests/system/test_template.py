@@ -4,14 +4,16 @@
 import json
 import os
 import re
+import shutil
 import signal
+import tarfile
 import tempfile
 import time
 import uuid
 from pathlib import Path
 
 import pytest
-from conftest import IMAGES, Cubby, close_home, wait_for
+from conftest import Cubby, close_home, wait_for
 
 CANARY = f"canary-{uuid.uuid4()}"
 IDENTITY = ("head -c 1024 /dev/urandom | od -An -tx1 | tr -d ' \\n'; echo; "
@@ -24,16 +26,26 @@ def home(busybox_tar):
     """A home with a template of busybox; a canary stands in the environment meanwhile."""
     cubby = Cubby(tempfile.mkdtemp(prefix="cubby-test-template-"), env={"CANARY": CANARY})
     cubby.ok("kernel", "ensure", timeout=180)
-    cubby.ok("image", "import", busybox_tar, "--name", "busybox")
-    cubby.ok("template", "build", "-m", "256M", "busybox", timeout=180)
+    tar = cubby.home / "busybox.tar"
+    shutil.copy(busybox_tar, tar)
+    with tarfile.open(tar, "a") as out:  # so that a box gets one of its own
+        out.addfile(tarfile.TarInfo("etc/machine-id"))
+    cubby.ok("image", "import", tar, "--name", "busybox")
+    build(cubby)
     yield cubby
     assert close_home(cubby) == []
 
 
-def template(cubby, image="busybox", memory=256 << 20):
-    found = [t for t in map(json.loads, cubby.ok("template", "ls", "--format", "json").splitlines())
-             if t["image"].endswith(image) and t["memory_bytes"] == memory]
-    return found[0] if found else None
+@pytest.fixture(autouse=True)
+def no_strays(request):
+    yield
+    if "home" in request.fixturenames:
+        home = request.getfixturevalue("home")
+        home("rm", "-f", "-a")
+
+
+def build(cubby, *options):
+    cubby.ok("template", "build", *options, "-m", "256M", "busybox", timeout=180)
 
 
 def templates_of(cubby):
@@ -69,10 +81,9 @@ def set_spares(cubby, count):
     wait_for(ready, 90, f"{count} spares")
 
 
-def test_first_boots_then_clones(own_home):
+def test_first_boots_then_clones(own_home, busybox_tar):
     own_home.ok("kernel", "ensure", timeout=180)
-    own_home.ok("image", "import", os.environ.get("BUSYBOX_TAR", busybox_of(own_home)),
-                "--name", "busybox")
+    own_home.ok("image", "import", busybox_tar, "--name", "busybox")
     own_home.ok("run", "-d", "--name", "first", "-m", "256M", "--idle", "busybox")
     assert served(own_home, "first") == "booted"
     wait_for(lambda: templates_of(own_home), 120, "the template")
@@ -80,14 +91,6 @@ def test_first_boots_then_clones(own_home):
     assert served(own_home, "second") == "cloned"
     own_home.ok("run", "-d", "--name", "third", "-m", "256M", "--no-template", "--idle", "busybox")
     assert served(own_home, "third") == "booted"
-
-
-def busybox_of(cubby):
-    import subprocess
-    from conftest import ROOT
-    out = cubby.home / "busybox.tar"
-    subprocess.run([ROOT / "scripts/make-busybox-image", out], check=True)
-    return out
 
 
 def test_a_clone_is_a_box_like_any_other(home):
@@ -187,11 +190,17 @@ def test_two_callers_one_spare(home):
     home.ok("spare", "set", "-m", "256M", 0, "busybox")
 
 
+def end_keepers(cubby):
+    """So that no template is made beside the next test."""
+    for pid, name in cubby.processes():
+        if name == "cubby-keeper":
+            os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("file", ["memory", "state", "disk", "manifest.json"])
 @pytest.mark.parametrize("damage", ["shorter", "written", "gone"])
 def test_damage_means_rebuild(home, file, damage):
-    if not templates_of(home):
-        home.ok("template", "build", "-m", "256M", "busybox", timeout=180)
+    build(home)
     path = folder(home, the_key(home)) / file
     os.chmod(path, 0o600)
     if damage == "shorter":
@@ -208,14 +217,11 @@ def test_damage_means_rebuild(home, file, damage):
     home.ok("rm", "-f", name)
     for pid, program in home.processes():
         if program == "cubby-keeper":
-            os.kill(pid, signal.SIGKILL)  # the rebuild has its own test; leave the CPUs alone
-    for pid, program in home.processes():
-        if program == "cubby-keeper":
             os.kill(pid, signal.SIGKILL)
 
 
 def test_verify_finds_a_covered_up_change(home):
-    home.ok("template", "build", "--again", "-m", "256M", "busybox", timeout=180)
+    build(home, "--again")
     key = the_key(home)
     assert home.ok("template", "verify", key[:12]) == key[:12]
     path = folder(home, key) / "memory"
@@ -253,7 +259,7 @@ def test_killed_builder_leaves_nothing(home, step):
 
 
 def test_many_at_once_queue(home):
-    home.ok("template", "build", "-m", "256M", "busybox", timeout=180)
+    build(home)
     count = int(os.environ.get("CUBBY_TEST_BURST", "10"))
     running = [home.popen("run", "-d", "--name", f"burst{i}", "-m", "256M", "--idle", "busybox")
                for i in range(count)]
@@ -265,7 +271,7 @@ def test_many_at_once_queue(home):
 
 
 def test_prune_and_df(home):
-    home.ok("template", "build", "-m", "256M", "busybox", timeout=180)
+    build(home)
     usage = json.loads(home.ok("df", "--format", "json"))
     assert usage["templates"]["count"] == 1 and usage["templates"]["bytes"] > 20 << 20
     assert re.fullmatch(r"would free .*MB", home.ok("prune", "--dry-run", "-a"))
@@ -287,19 +293,16 @@ def test_refusals(home):
 
 def test_vmm_of_another_build_means_another_template(home, tmp_path):
     """QEMU upgraded between build and clone: its file is another."""
-    home.ok("template", "build", "-m", "256M", "busybox", timeout=180)
+    build(home)
     key = the_key(home)
     other = tmp_path / "bin"
     other.mkdir()
-    import shutil
     shutil.copy2(shutil.which("qemu-system-x86_64"), other / "qemu-system-x86_64")
     path = f"{other}:{os.environ['PATH']}"
     home.ok("run", "-d", "--name", "upgraded", "-m", "256M", "--idle", "busybox",
             env={"PATH": path}, timeout=120)
     assert served(home, "upgraded") == "booted"
     home.ok("rm", "-f", "upgraded")
-    keepers = [pid for pid, name in home.processes() if name == "cubby-keeper"]
-    for pid in keepers:
-        os.kill(pid, signal.SIGKILL)
+    end_keepers(home)
     idle(home, "old")
     assert served(home, "old") == "cloned" and key in [t["key"] for t in templates_of(home)]

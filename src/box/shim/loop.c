@@ -46,7 +46,9 @@ static size_t fill_poll(struct shim *shim, struct pollfd *fds)
                 fds[POLL_AGENT].events |= POLLOUT;
         fds[POLL_EXIT] = (struct pollfd){
                 .fd = gone ? -1 : shim->engine->exit_fd(shim->machine), .events = POLLIN};
-        fds[POLL_KEEPER] = (struct pollfd){.fd = gone ? -1 : shim->keeper_fd};
+        /* who waits for a template or keeps a spare: without them it has no purpose */
+        int owner = shim->options->mode == SHIM_TEMPLATE ? shim->status_fd : shim->keeper_fd;
+        fds[POLL_KEEPER] = (struct pollfd){.fd = gone ? -1 : owner};
         size_t count = POLL_PEERS;
         for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next) {
                 peer->poll_index = count;
@@ -114,8 +116,9 @@ static void one_round(struct shim *shim, struct pollfd *fds)
                 on_signals(shim);
         if (shim->phase != PHASE_GONE && fds[POLL_EXIT].revents != 0)
                 end_machine_exited(shim);
-        if (shim->phase != PHASE_GONE && shim->unclaimed && fds[POLL_KEEPER].revents != 0)
-                end_kill(shim, "stopped", "a spare that nobody keeps any more");
+        if (shim->phase != PHASE_GONE && fds[POLL_KEEPER].revents != 0 &&
+                (shim->unclaimed || shim->options->mode == SHIM_TEMPLATE))
+                end_kill(shim, "stopped", "nobody waits for it any more");
         if (shim->phase != PHASE_GONE && (fds[POLL_AGENT].revents & ~POLLOUT) != 0)
                 guest_read(shim);
         for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next)

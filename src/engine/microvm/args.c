@@ -98,7 +98,11 @@ static bool add_memory(struct args *args, const struct vmm_spec *spec)
 static bool add_beginning(struct args *args, const struct vmm_spec *spec, const char *line)
 {
         if (spec->origin == MACHINE_CLONE)
-                return add(args, "-incoming") && add(args, "defer");
+                /* such a state does not say which machine it is of: our own checks have */
+                return (!spec->devices_only ||
+                               (add(args, "-global") &&
+                                       add(args, "migration.send-configuration=off"))) &&
+                        add(args, "-incoming") && add(args, "defer");
         return add(args, "-kernel") && add(args, "/proc/self/fd/%d", VMM_FD_VMLINUX) &&
                 add(args, "-initrd") && add(args, "/proc/self/fd/%d", VMM_FD_INITRAMFS) &&
                 add(args, "-append") && add(args, "%s", line);

@@ -33,6 +33,7 @@ enum vmm_fd {
 
 struct vmm_spec {
         enum machine_origin origin;
+        bool devices_only;   /* a clone of a machine that went on */
         const char *program; /* absolute path */
         uint64_t memory_bytes;
         uint32_t vcpus;

@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "base/spawn.h"
 #include "engine/microvm/args.h"
+#include "engine/microvm/copy.h"
 #include "engine/microvm/jail.h"
 #include "engine/microvm/probe.h"
 #include "engine/microvm/program.h"
@@ -37,6 +38,9 @@ struct machine {
         int status; /* of waitpid, once reaped */
         enum isolation isolation;
         bool kvm;
+        enum machine_origin origin;
+        int memory_fd; /* what its memory is, or began with; -1: its own alone */
+        uint64_t memory_bytes;
 };
 
 struct socket_pair {
@@ -55,6 +59,7 @@ static void machine_free(struct machine *machine)
         child_kill(&machine->child);
         qmp_close(&machine->qmp);
         close_quietly(machine->agent_fd);
+        close_quietly(machine->memory_fd);
         free(machine);
 }
 DEFINE_AUTO(machine, machine_free)
@@ -97,17 +102,19 @@ static int choose_accel(const struct machine_config *config, bool *ret_kvm, cubb
 }
 
 /* A clone's was decided when its template was saved. */
-static int find_accel(const struct machine_config *config, bool *ret_kvm, cubby_error *err)
+static int find_accel(const struct machine_config *config, struct vmm_spec *spec, cubby_error *err)
 {
         if (config->origin != MACHINE_CLONE)
-                return choose_accel(config, ret_kvm, err);
-        bool kvm = false;
-        if (migration_read_header(config->state_fd, &kvm, err) < 0)
+                return choose_accel(config, &spec->kvm, err);
+        struct migration_header header = {0};
+        if (migration_read_header(config->state_fd, &header, err) < 0)
                 return -1;
-        if ((config->accel == ACCEL_KVM && !kvm) || (config->accel == ACCEL_TCG && kvm))
-                return cubby_error_set(
-                        err, CUBBY_E_INVALID, "the template was made with another accelerator");
-        *ret_kvm = kvm;
+        if ((config->accel == ACCEL_KVM && !header.kvm) ||
+                (config->accel == ACCEL_TCG && header.kvm))
+                return cubby_error_set(err, CUBBY_E_INVALID,
+                        "the saved machine was made with another accelerator");
+        spec->kvm = header.kvm;
+        spec->devices_only = header.devices_only;
         return 0;
 }
 
@@ -229,12 +236,15 @@ static int microvm_start(
         machine->child = CHILD_NONE;
         machine->qmp.fd = -1;
         machine->agent_fd = -1;
+        machine->memory_fd = -1;
+        machine->origin = config->origin;
+        machine->memory_bytes = config->memory_bytes;
         struct vmm_spec vmm = {.origin = config->origin,
                 .memory_bytes = config->memory_bytes,
                 .vcpus = config->vcpus,
                 .console = config->console};
         if (program_resolve(config->vmm_path, &program, err) < 0 ||
-                find_accel(config, &vmm.kvm, err) < 0)
+                find_accel(config, &vmm, err) < 0)
                 return -1;
         vmm.program = program;
         if (!vmm.kvm && config->origin != MACHINE_CLONE)
@@ -275,13 +285,42 @@ static int microvm_start(
                         err->code = CUBBY_E_VMM;
                 return -1;
         }
+        if (config->origin != MACHINE_BOOT) {
+                machine->memory_fd = fcntl(config->memory_fd, F_DUPFD_CLOEXEC, PARENT_FD_MIN);
+                if (machine->memory_fd < 0)
+                        return cubby_error_errno(err, errno, "keeping the machine's memory");
+        }
         *ret = take_ptr(&machine);
         return 0;
 }
 
+/* What a clone began with is sealed and can be copied while it runs. */
+static int microvm_copy_begin(struct machine *machine, int memory_fd, cubby_error *err)
+{
+        if (machine->origin == MACHINE_BOOT)
+                return cubby_error_set(
+                        err, CUBBY_E_UNSUPPORTED, "this machine's memory cannot be copied");
+        if (machine->origin == MACHINE_TEMPLATE)
+                return 0;
+        return copy_object(machine->memory_fd, memory_fd, machine->memory_bytes, err);
+}
+
+static int microvm_copy_end(struct machine *machine, int memory_fd, int state_fd, cubby_error *err)
+{
+        const struct migration_header header = {.kvm = machine->kvm, .devices_only = true};
+        if (migration_write_header(state_fd, &header, err) < 0 ||
+                migration_copy_devices(
+                        &machine->qmp, state_fd, deadline_after_ms(START_TIMEOUT_MS), err) < 0)
+                return -1;
+        if (machine->origin == MACHINE_TEMPLATE)
+                return copy_object(machine->memory_fd, memory_fd, machine->memory_bytes, err);
+        return copy_private_pages(machine->child.pid, machine->memory_bytes, memory_fd, err);
+}
+
 static int microvm_save(struct machine *machine, int state_fd, cubby_error *err)
 {
-        if (migration_write_header(state_fd, machine->kvm, err) < 0)
+        const struct migration_header header = {.kvm = machine->kvm};
+        if (migration_write_header(state_fd, &header, err) < 0)
                 return -1;
         return migration_save(&machine->qmp, state_fd, deadline_after_ms(START_TIMEOUT_MS), err);
 }
@@ -365,7 +404,7 @@ static void microvm_describe_exit(struct machine *machine, char *ret, size_t siz
 
 const struct engine engine_microvm = {
         .name = "microvm",
-        .capabilities = ENGINE_CAN_PAUSE | ENGINE_CAN_CLONE,
+        .capabilities = ENGINE_CAN_PAUSE | ENGINE_CAN_CLONE | ENGINE_CAN_FORK,
         .start = microvm_start,
         .agent_fd = microvm_agent_fd,
         .exit_fd = microvm_exit_fd,
@@ -374,6 +413,8 @@ const struct engine engine_microvm = {
         .pause = microvm_pause,
         .unpause = microvm_unpause,
         .save = microvm_save,
+        .copy_begin = microvm_copy_begin,
+        .copy_end = microvm_copy_end,
         .build = migration_build,
         .host = microvm_host,
         .describe_exit = microvm_describe_exit,

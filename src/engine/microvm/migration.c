@@ -18,31 +18,38 @@
 
 #define MAGIC "cubby machine 1"
 #define ACCEL_AT sizeof MAGIC
+#define KIND_AT (ACCEL_AT + 1)
+#define COPY_SET 9 /* of QEMU's descriptor sets; the drives use lower ones */
 #define STATE_NAME "state"
 #define LOOK_NS 400000L
 
-int migration_write_header(int state_fd, bool kvm, cubby_error *err)
+int migration_write_header(int state_fd, const struct migration_header *header, cubby_error *err)
 {
-        uint8_t header[MIGRATION_HEADER_SIZE] = MAGIC;
-        header[ACCEL_AT] = kvm ? 'k' : 't';
-        if (lseek(state_fd, 0, SEEK_SET) < 0 || write_whole(state_fd, header, sizeof header) < 0)
+        uint8_t bytes[MIGRATION_HEADER_SIZE] = MAGIC;
+        bytes[ACCEL_AT] = header->kvm ? 'k' : 't';
+        bytes[KIND_AT] = header->devices_only ? 'd' : 'm';
+        if (lseek(state_fd, 0, SEEK_SET) < 0 || write_whole(state_fd, bytes, sizeof bytes) < 0)
                 return cubby_error_errno(err, errno, "writing the machine's state");
         return 0;
 }
 
-int migration_read_header(int state_fd, bool *ret_kvm, cubby_error *err)
+int migration_read_header(int state_fd, struct migration_header *ret, cubby_error *err)
 {
-        uint8_t header[MIGRATION_HEADER_SIZE];
+        uint8_t bytes[MIGRATION_HEADER_SIZE];
         uint8_t expected[MIGRATION_HEADER_SIZE] = MAGIC;
         if (lseek(state_fd, 0, SEEK_SET) < 0)
                 return cubby_error_errno(err, errno, "reading the machine's state");
-        ssize_t got = read_whole(state_fd, header, sizeof header);
+        ssize_t got = read_whole(state_fd, bytes, sizeof bytes);
         if (got < 0)
                 return cubby_error_errno(err, errno, "reading the machine's state");
-        expected[ACCEL_AT] = got == (ssize_t)sizeof header && header[ACCEL_AT] == 'k' ? 'k' : 't';
-        if (got != (ssize_t)sizeof header || memcmp(header, expected, sizeof header) != 0)
+        if (got != (ssize_t)sizeof bytes)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "this is no state of a machine");
-        *ret_kvm = header[ACCEL_AT] == 'k';
+        expected[ACCEL_AT] = bytes[ACCEL_AT] == 'k' ? 'k' : 't';
+        expected[KIND_AT] = bytes[KIND_AT] == 'd' ? 'd' : 'm';
+        if (memcmp(bytes, expected, sizeof bytes) != 0)
+                return cubby_error_set(err, CUBBY_E_CORRUPT, "this is no state of a machine");
+        *ret = (struct migration_header){
+                .kvm = bytes[ACCEL_AT] == 'k', .devices_only = bytes[KIND_AT] == 'd'};
         return 0;
 }
 
@@ -136,6 +143,27 @@ int migration_save(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_err
                                 status);
                 pause_briefly();
         }
+}
+
+int migration_copy_devices(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err)
+{
+        json_t *add = json_pack("{s:i}", "fdset-id", COPY_SET);
+        json_t *save = json_pack("{s:s, s:b}", "filename", "/dev/fdset/9", "live", 0);
+        json_t *drop = json_pack("{s:i}", "fdset-id", COPY_SET);
+        int result = add == NULL || save == NULL || drop == NULL ? cubby_error_no_memory(err) : 0;
+        if (result == 0)
+                result = execute(qmp, "stop", NULL, deadline_ms, err);
+        if (result == 0)
+                result = qmp_execute(qmp, "add-fd", add, state_fd, deadline_ms, NULL, err);
+        if (result == 0) {
+                result = qmp_execute(
+                        qmp, "xen-save-devices-state", save, -1, deadline_ms, NULL, err);
+                (void)qmp_execute(qmp, "remove-fd", drop, -1, deadline_ms, NULL, NULL);
+        }
+        json_decref(add);
+        json_decref(save);
+        json_decref(drop);
+        return result < 0 ? cubby_error_wrap(err, "copying the machine's devices") : 0;
 }
 
 int migration_load(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err)

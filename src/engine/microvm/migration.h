@@ -18,12 +18,21 @@
 
 #define MIGRATION_HEADER_SIZE 32U
 
+/* What the state is bound to, and how it was written. */
+struct migration_header {
+        bool kvm;
+        bool devices_only; /* of a machine that went on: it says less about itself */
+};
+
 /* Both leave the descriptor's offset behind the header. */
-int migration_write_header(int state_fd, bool kvm, cubby_error *err);
-int migration_read_header(int state_fd, bool *ret_kvm, cubby_error *err);
+int migration_write_header(int state_fd, const struct migration_header *header, cubby_error *err);
+int migration_read_header(int state_fd, struct migration_header *ret, cubby_error *err);
 
 /* Stops the machine and appends its devices. */
 int migration_save(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err);
+/* Stops the machine and appends its devices; it can go on. `state_fd` must be open for
+ * writing only. */
+int migration_copy_devices(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err);
 /* For a VMM that waits for its state: takes it in and runs. */
 int migration_load(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err);
 
