@@ -2,8 +2,10 @@
 #include "box/box.h"
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "box/launch.h"
 #include "box/saved.h"
+#include "engine/engine.h"
 #include "image/image.h"
 
 #include <errno.h>
@@ -55,8 +57,11 @@ static int prepare(cubby_box *box, struct shim_parts *parts, cubby_error *err)
 
 static int boot(cubby_box *box, struct shim_parts *parts, cubby_error *err)
 {
+        const struct engine *engine = engine_find(box->config.engine);
+        bool forks = engine != NULL && (engine->capabilities & ENGINE_CAN_FORK) != 0;
         if (prepare(box, parts, err) < 0 ||
-                shim_open_kernel(box->cubby, &box->config, parts, err) < 0)
+                shim_open_kernel(box->cubby, &box->config, parts, err) < 0 ||
+                (forks && memory_create(box->config.memory_bytes, &parts->memory, err) < 0))
                 return -1;
         return run_shim(box, SHIM_BOOT, parts, err);
 }
@@ -121,8 +126,23 @@ static int start_locked(cubby_box *box, bool first, struct shim_parts *parts, cu
         return 0;
 }
 
+/* 1 when a suspended box goes on, 0 when it has to be started otherwise. */
+static int try_resume(cubby_box *box, cubby_error *err)
+{
+        cubby_error problem = {0};
+        if (!box_is_suspended(box))
+                return 0;
+        if (box_resume(box, &problem) == 0)
+                return 1;
+        log_line(&box->cubby->log, LOG_WARNING, "not resumed, the box boots: %s", problem.message);
+        return dir_remove_at(box->dir_fd, SUSPENDED_NAME, err);
+}
+
 int box_start(cubby_box *box, cubby_error *err)
 {
+        int resumed = try_resume(box, err);
+        if (resumed != 0)
+                return resumed < 0 ? -1 : 0;
         int claimed = saved_claim_start(box, err);
         if (claimed != 0)
                 return claimed < 0 ? cubby_error_wrap(err, "starting box '%s'", box->config.name)

@@ -289,20 +289,3 @@ def test_refusals(home):
     home.fails("spare", "set", "65", "busybox", code=2, says="65")
     home.fails("spare", "set", "-1", "busybox", code=2)
     home.fails("spare", "set", "1", "nosuch", says="nosuch")
-
-
-def test_vmm_of_another_build_means_another_template(home, tmp_path):
-    """QEMU upgraded between build and clone: its file is another."""
-    build(home)
-    key = the_key(home)
-    other = tmp_path / "bin"
-    other.mkdir()
-    shutil.copy2(shutil.which("qemu-system-x86_64"), other / "qemu-system-x86_64")
-    path = f"{other}:{os.environ['PATH']}"
-    home.ok("run", "-d", "--name", "upgraded", "-m", "256M", "--idle", "busybox",
-            env={"PATH": path}, timeout=120)
-    assert served(home, "upgraded") == "booted"
-    home.ok("rm", "-f", "upgraded")
-    end_keepers(home)
-    idle(home, "old")
-    assert served(home, "old") == "cloned" and key in [t["key"] for t in templates_of(home)]
