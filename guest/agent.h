@@ -24,6 +24,7 @@
 #include <stdbool.h>
 
 #define EXECS_MAX 192U
+#define JOBS_MAX 64U /* requests other than EXEC that wait for an answer */
 
 enum phase {
         PHASE_BOOTED, /* HELLO sent; no RESUME yet: nothing of a tenant may run */
@@ -45,7 +46,9 @@ struct agent {
 
         struct exec *execs[EXECS_MAX];
         size_t exec_count;
-        size_t turn; /* whose output goes first */
+        size_t turn;     /* whose output goes first */
+        size_t jobs;     /* handed over and not done, EXEC not counted */
+        size_t resuming; /* of these, RESUME */
         enum phase phase;
         enum phase thawed; /* the phase that FREEZE interrupted */
         uint64_t freeze_stream;

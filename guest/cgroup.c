@@ -19,6 +19,7 @@
 #define SLOTS_MAX 1024U
 #define AGENT_RESERVE_BYTES (48ULL << 20)
 #define AGENT_TASKS 64U
+#define SPARE_TASKS 16U /* beyond one command's limit, for the next command */
 #define CPU_PERIOD_US 100000U
 
 int cgroups_begin(struct cgroups *cgroups, cubby_error *err)
@@ -89,6 +90,11 @@ static struct slot *make_slot(struct cgroups *cgroups, cubby_error *err)
                 (void)cubby_error_errno(err, errno, "opening a cgroup");
                 return NULL;
         }
+        if (cgroups->task_limit[0] != '\0' &&
+                text_write_at(slot->dir_fd, "pids.max", cgroups->task_limit) < 0) {
+                (void)cubby_error_errno(err, errno, "limiting a cgroup's tasks");
+                return NULL;
+        }
         cgroups->made++;
         return take_ptr(&slot);
 }
@@ -104,7 +110,8 @@ int cgroups_finish(struct cgroups *cgroups, cubby_error *err)
 {
         if (text_write_at(cgroups->root_fd, "cgroup.procs", "0") < 0)
                 return cubby_error_errno(err, errno, "leaving the workload's cgroup");
-        if (text_write_at(cgroups->root_fd, "cgroup.subtree_control", "+cpu +pids") < 0)
+        if (text_write_at(cgroups->root_fd, "cgroup.subtree_control", "+cpu +pids") < 0 ||
+                text_write_at(cgroups->workload_fd, "cgroup.subtree_control", "+cpu +pids") < 0)
                 return cubby_error_errno(err, errno, "turning cgroup controllers on");
         char text[4096];
         uint64_t total_kib = 0;
@@ -201,6 +208,32 @@ void cgroups_return(struct cgroups *cgroups, struct slot *slot)
         (void)pthread_mutex_unlock(&cgroups->lock);
 }
 
+/*
+ * Each command has the limit by itself, all of them together a little more: a
+ * fork bomb fills its own share, and the next command still starts.
+ */
+static int limit_tasks(struct cgroups *cgroups, uint32_t pids_max, cubby_error *err)
+{
+        uint64_t limit = pids_max == 0 ? UINT32_MAX : pids_max;
+        char text[64];
+        if (text_read_at(AT_FDCWD, "/proc/sys/kernel/threads-max", text, sizeof text) > 0) {
+                uint64_t all = strtoull(text, NULL, 10);
+                if (all > 2ULL * AGENT_TASKS && limit > all - AGENT_TASKS - SPARE_TASKS)
+                        limit = all - AGENT_TASKS - SPARE_TASKS;
+        }
+        (void)snprintf(text, sizeof text, "%llu", (unsigned long long)limit + SPARE_TASKS);
+        if (text_write_at(cgroups->workload_fd, "pids.max", text) < 0)
+                return cubby_error_errno(err, errno, "limiting the workload to %s tasks", text);
+        (void)snprintf(
+                cgroups->task_limit, sizeof cgroups->task_limit, "%llu", (unsigned long long)limit);
+        for (unsigned number = 0; number < cgroups->made; number++) {
+                (void)snprintf(text, sizeof text, "exec%u/pids.max", number);
+                if (text_write_at(cgroups->workload_fd, text, cgroups->task_limit) < 0)
+                        return cubby_error_errno(err, errno, "limiting a command's tasks");
+        }
+        return 0;
+}
+
 int cgroups_limit(struct cgroups *cgroups, uint32_t cpu_milli, uint32_t pids_max, cubby_error *err)
 {
         char text[64] = "max 100000";
@@ -210,20 +243,7 @@ int cgroups_limit(struct cgroups *cgroups, uint32_t cpu_milli, uint32_t pids_max
         if (text_write_at(cgroups->workload_fd, "cpu.max", text) < 0)
                 return cubby_error_errno(err, errno, "limiting the workload to %u/1000 of a CPU",
                         (unsigned)cpu_milli);
-        uint64_t limit = pids_max == 0 ? UINT64_MAX : pids_max;
-        char number[64];
-        if (text_read_at(AT_FDCWD, "/proc/sys/kernel/threads-max", number, sizeof number) > 0) {
-                uint64_t all = strtoull(number, NULL, 10);
-                if (all > 2ULL * AGENT_TASKS && limit > all - AGENT_TASKS)
-                        limit = all - AGENT_TASKS;
-        }
-        if (limit == UINT64_MAX)
-                (void)snprintf(text, sizeof text, "max");
-        else
-                (void)snprintf(text, sizeof text, "%llu", (unsigned long long)limit);
-        if (text_write_at(cgroups->workload_fd, "pids.max", text) < 0)
-                return cubby_error_errno(err, errno, "limiting the workload to %s tasks", text);
-        return 0;
+        return limit_tasks(cgroups, pids_max, err);
 }
 
 int cgroups_freeze(const struct cgroups *cgroups, bool frozen)

@@ -29,6 +29,7 @@ struct cgroups {
         int workload_fd;
         bool memory; /* the memory controller is on */
         _Atomic unsigned made;
+        char task_limit[24]; /* pids.max of a slot; empty before RESUME */
         unsigned free_count;
         struct slot *free;      /* empty: the spawner's */
         struct slot *lingering; /* a background process may live there: the spawner's */

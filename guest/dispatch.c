@@ -36,11 +36,17 @@ static void refuse(struct agent *agent, uint64_t stream, int code, const char *t
 
 static void hand_over(struct agent *agent, enum job_kind kind, const struct frame *frame)
 {
+        if (agent->jobs >= JOBS_MAX) {
+                refuse(agent, frame->stream, CUBBY_E_BUSY, "too many requests wait in this box");
+                return;
+        }
         struct job *job = job_new(kind, frame->stream, frame->payload, frame->length);
         if (job == NULL) {
                 refuse(agent, frame->stream, CUBBY_E_NO_MEMORY, "the box's agent is out of memory");
                 return;
         }
+        agent->jobs++;
+        agent->resuming += kind == JOB_RESUME;
         queue_push(kind == JOB_RESUME ? &agent->spawner_jobs : &agent->worker_jobs, job);
 }
 
@@ -142,6 +148,8 @@ static void begin_freeze(struct agent *agent, const struct frame *frame)
 
 static bool is_starting(const struct agent *agent)
 {
+        if (agent->resuming > 0)
+                return true;
         for (size_t i = 0; i < agent->exec_count; i++)
                 if (agent->execs[i]->job != NULL)
                         return true;
@@ -162,7 +170,7 @@ void dispatch_freeze(struct agent *agent, int64_t now)
                 if (now < agent->freeze_at)
                         return;
                 (void)cubby_error_set(
-                        &error, CUBBY_E_BUSY, "a command that is being started does not get on");
+                        &error, CUBBY_E_BUSY, "what the box is doing does not come to an end");
         } else if (cgroups_freeze(&agent->cgroups, true) < 0) {
                 (void)cubby_error_errno(&error, errno, "freezing the workload");
         } else if ((job = job_new(JOB_SYNC, agent->freeze_stream, NULL, 0)) == NULL) {
@@ -311,11 +319,7 @@ void dispatch_frame(struct agent *agent, const struct frame *frame)
 static void resumed(struct agent *agent, struct job *job)
 {
         if (job->error.code != CUBBY_OK) {
-                /* Its sender knows only the session that it tried to make. */
-                uint64_t old = agent->port.session;
-                agent->port.session = job->session != 0 ? job->session : old;
                 send_error(&agent->port, job->stream, &job->error);
-                agent->port.session = old;
                 return;
         }
         if (agent->port.session != job->session)
@@ -340,6 +344,8 @@ void dispatch_done(struct agent *agent, struct job *job)
                         }
                 break;
         case JOB_RESUME:
+                agent->jobs--;
+                agent->resuming--;
                 resumed(agent, job);
                 break;
         case JOB_SYNC:
@@ -348,6 +354,7 @@ void dispatch_done(struct agent *agent, struct job *job)
                 break;
         case JOB_PROCESSES:
         case JOB_METRICS:
+                agent->jobs--;
                 if (job->error.code != CUBBY_OK)
                         send_error(&agent->port, job->stream, &job->error);
                 else

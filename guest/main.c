@@ -42,6 +42,19 @@ static int open_port(struct agent *agent, cubby_error *err)
         return 0;
 }
 
+/* To the host too, once there is a port: a machine may have no console. */
+static _Noreturn void fail(struct agent *agent, const char *stage, const cubby_error *error)
+{
+        cubby_error told = *error;
+        (void)cubby_error_wrap(&told, "stage '%s'", stage);
+        if (agent->port.fd > 0) {
+                send_error(&agent->port, 0, &told);
+                (void)port_fill(&agent->port);
+                port_flush(&agent->port);
+        }
+        fatal(&agent->console, stage, error);
+}
+
 int main(void)
 {
         if (getpid() != 1) {
@@ -72,12 +85,12 @@ int main(void)
         int result = boot_file_systems(&error);
         console_open(&agent->console);
         if (result < 0)
-                fatal(&agent->console, "file systems", &error);
+                fail(agent, "file systems", &error);
         for (size_t i = 0; i < sizeof stages / sizeof stages[0]; i++) {
                 result = stages[i].run != NULL ? stages[i].run(&error)
                                                : stages[i].run_with(agent, &error);
                 if (result < 0)
-                        fatal(&agent->console, stages[i].name, &error);
+                        fail(agent, stages[i].name, &error);
         }
         loop_run(agent);
 }

@@ -31,17 +31,14 @@ bool hostname_valid(struct slice name)
 /* Adding alone would change what is drawn only minutes later: the reseed counts. */
 static int add_entropy(int random_fd, const uint8_t *entropy, cubby_error *err)
 {
-        struct {
-                struct rand_pool_info info;
-                uint8_t bytes[WIRE_ENTROPY_SIZE];
-        } pool = {.info = {.entropy_count = (int)WIRE_ENTROPY_SIZE * 8,
-                          .buf_size = (int)WIRE_ENTROPY_SIZE}};
-        memcpy(pool.bytes, entropy, WIRE_ENTROPY_SIZE);
+        /* struct rand_pool_info, whose bytes follow its two numbers */
+        uint32_t pool[2 + WIRE_ENTROPY_SIZE / 4] = {WIRE_ENTROPY_SIZE * 8, WIRE_ENTROPY_SIZE};
+        memcpy(pool + 2, entropy, WIRE_ENTROPY_SIZE);
         int result =
-                ioctl(random_fd, RNDADDENTROPY, &pool) < 0 || ioctl(random_fd, RNDRESEEDCRNG) < 0
+                ioctl(random_fd, RNDADDENTROPY, pool) < 0 || ioctl(random_fd, RNDRESEEDCRNG) < 0
                 ? cubby_error_errno(err, errno, "reseeding the random numbers")
                 : 0;
-        explicit_bzero(&pool, sizeof pool);
+        explicit_bzero(pool, sizeof pool);
         return result;
 }
 

@@ -53,16 +53,13 @@ bool text_value(const char *text, const char *key, uint64_t *ret)
 {
         size_t length = strlen(key);
         const char *line = text;
-        while (line != NULL && strncmp(line, key, length) != 0) {
+        while (strncmp(line, key, length) != 0 || (line[length] != ' ' && line[length] != '\t')) {
                 line = strchr(line, '\n');
-                if (line != NULL)
-                        line++;
+                if (line == NULL)
+                        return false;
+                line++;
         }
-        if (line == NULL)
-                return false;
         const char *digit = line + length;
-        if (*digit != ' ' && *digit != '\t')
-                return false;
         digit += strspn(digit, " \t");
         if (*digit < '0' || *digit > '9')
                 return false;

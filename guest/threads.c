@@ -56,13 +56,12 @@ static void run_resume(struct agent *agent, struct job *job)
 static void *spawner_main(void *data)
 {
         struct agent *agent = data;
-        cubby_error error = {0};
-        if (workload_enter(&agent->workload, &agent->cgroups, &agent->console.log, &error) < 0 ||
-                spawner_init(&agent->spawner, &error) < 0)
-                fatal(&agent->console, "workload", &error);
         struct job *ready = job_new(JOB_RESUME, 0, NULL, 0);
         if (ready == NULL)
-                fatal(&agent->console, "workload", &error);
+                power_off();
+        if (workload_enter(&agent->workload, &agent->cgroups, &agent->console.log, &ready->error) ==
+                0)
+                (void)spawner_init(&agent->spawner, &ready->error);
         finish(agent, ready);
         for (;;) {
                 struct job *job = queue_wait(&agent->spawner_jobs);
@@ -134,6 +133,10 @@ int threads_start(struct agent *agent, cubby_error *err)
         /* The worker first: a thread that has left the pid namespace can make no other. */
         if (start(worker_main, agent, err) < 0 || start(spawner_main, agent, err) < 0)
                 return -1;
-        job_free(queue_wait(&agent->done));
-        return 0;
+        struct job *ready = queue_wait(&agent->done);
+        int result = ready->error.code == CUBBY_OK ? 0 : -1;
+        if (result < 0 && err != NULL)
+                *err = ready->error;
+        job_free(ready);
+        return result;
 }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BASE64_PADDING 64 /* its place in the digits */
+
 bool capture_add(struct capture *capture, int stream, const void *bytes, size_t size)
 {
         struct capture_stream *s = &capture->streams[stream == 2];
@@ -52,7 +54,7 @@ static bool is_text(const char *bytes, size_t size)
 static json_t *base64(const char *bytes, size_t size)
 {
         static const char digits[] =
-                "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+                "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
         const unsigned char *in = (const unsigned char *)bytes;
         char *text = malloc((size + 2) / 3 * 4 + 1);
         char *out = text;
@@ -67,8 +69,8 @@ static json_t *base64(const char *bytes, size_t size)
 
                 out[0] = digits[group >> 18];
                 out[1] = digits[group >> 12 & 63];
-                out[2] = left > 1 ? digits[group >> 6 & 63] : '=';
-                out[3] = left > 2 ? digits[group & 63] : '=';
+                out[2] = digits[left > 1 ? group >> 6 & 63 : BASE64_PADDING];
+                out[3] = digits[left > 2 ? group & 63 : BASE64_PADDING];
         }
         value = json_stringn(text, (size_t)(out - text));
         free(text);

@@ -294,6 +294,9 @@ int foreground_attach(
                 settings.exec = exec;
                 end = pump_run(&settings, &ret->exit, &err);
                 rc = after_pump(cli, box, how, end, &err, ret);
+                /* The box waits a while for whoever reads its last output. */
+                cubby_exec_close(exec);
+                exec = NULL;
         }
         if (how->owner && (end != PUMP_DETACHED && (end != PUMP_OUTPUT_CLOSED || how->remove)))
                 end_box(cli, box, how->remove);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "format.h"
 #include "text.h"
+#include "values.h"
 
 #include <string.h>
 
@@ -28,19 +29,23 @@ static struct template_part *add_part(struct template *template, const char **re
 /* Literal text with \n and \t as people write them in a shell. */
 static char *unescape(const char *text, size_t size)
 {
+        static const char letters[] = "nt\\";
+        static const char meanings[] = "\n\t\\";
         char *copy = malloc(size + 1);
         char *out = copy;
 
         if (copy == NULL)
                 return NULL;
         for (size_t i = 0; i < size; i++) {
-                char next = text[i] == '\\' && i + 1 < size ? text[i + 1] : '\0';
+                const char *letter = text[i] == '\\' && i + 1 < size
+                        ? memchr(letters, text[i + 1], sizeof(letters) - 1)
+                        : NULL;
 
-                if (next == 'n' || next == 't' || next == '\\') {
-                        *out++ = next == 'n' ? '\n' : next == 't' ? '\t' : '\\';
+                if (letter != NULL)
                         i++;
-                } else
-                        *out++ = text[i];
+                *out++ = text[i];
+                if (letter != NULL)
+                        out[-1] = meanings[letter - letters];
         }
         *out = '\0';
         return copy;
@@ -129,15 +134,14 @@ static const json_t *look_up(const json_t *value, const char *path)
                 size_t length = strcspn(path, ".");
                 AUTO_FREE char *key = strndup(path, length);
                 const json_t *next = NULL;
+                uint64_t index = 0;
                 const char *name;
                 json_t *member;
 
                 if (key == NULL)
                         return NULL;
-                if (json_is_array(value))
-                        next = strspn(key, "0123456789") == length && length < 7
-                                ? json_array_get(value, (size_t)atoi(key))
-                                : NULL;
+                if (json_is_array(value) && parse_number(key, &index))
+                        next = json_array_get(value, index);
                 else if (json_is_object(value)) {
                         next = json_object_get(value, path);
                         if (next != NULL)
@@ -377,7 +381,10 @@ static int print_templates(const struct list *list)
                 return cli_usage(list->cli, "--format: %s", problem);
         if (template_text(list) != list->format)
                 print_template_heading(list, &template);
-        json_array_foreach(list->rows, index, row)(void) print_template(&template, row, &problem);
+        json_array_foreach(list->rows, index, row)
+        {
+                (void)print_template(&template, row, &problem);
+        }
         template_clear(&template);
         return 0;
 }
@@ -390,8 +397,11 @@ int list_print(struct list *list)
         if (list->failed)
                 return cli_no_memory(list->cli);
         if (list->quiet_field != NULL) {
-                json_array_foreach(list->rows, index, row)(void)
-                        printf("%s\n", json_string_value(json_object_get(row, list->quiet_field)));
+                json_array_foreach(list->rows, index, row)
+                {
+                        (void)printf(
+                                "%s\n", json_string_value(json_object_get(row, list->quiet_field)));
+                }
                 return 0;
         }
         if (is_json(list))

@@ -31,18 +31,35 @@ struct progress {
         uint64_t done, total;
 };
 
-/* Words for the stages that the library names. */
-static const char *stage_words(const char *stage)
+/* Words for the stages that the library names; those of a boot have details
+ * that say no more than the words. */
+static const char *stage_words(const char *stage, const char **detail)
 {
         static const struct {
                 const char *stage;
+                const char *detail; /* NULL: any */
                 const char *words;
-        } known[] = {{"boot", "booting"}, {"kernel", "preparing the kernel"},
-                {"layers", "reading layers"}, {"disk", "making the disk"}};
+        } known[] = {
+                {"boot", "boot", "booting"},
+                {"boot", "resume", "setting up the box"},
+                {"boot", "command", "starting the command"},
+                {"boot", NULL, "booting"},
+                {"disk", NULL, "making the disk"},
+                {"download", NULL, "downloading"},
+                {"kernel", NULL, "preparing the kernel"},
+                {"layers", NULL, "reading layers"},
+        };
 
-        for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-                if (strcmp(stage, known[i].stage) == 0)
+        for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+                if (strcmp(stage, known[i].stage) != 0)
+                        continue;
+                if (known[i].detail == NULL)
                         return known[i].words;
+                if (strcmp(*detail, known[i].detail) == 0) {
+                        *detail = "";
+                        return known[i].words;
+                }
+        }
         return stage;
 }
 
@@ -60,7 +77,9 @@ static void describe(const struct progress *p, char *text, size_t size)
         char amount[2 * VALUE_TEXT_MAX + 8] = "";
         char done[VALUE_TEXT_MAX];
         char total[VALUE_TEXT_MAX];
-        char *detail = text_escape(p->detail, false);
+        const char *given = p->detail;
+        const char *words = stage_words(p->stage, &given);
+        char *detail = text_escape(given, false);
 
         if (p->total > 4096)
                 (void)snprintf(amount, sizeof(amount), " %s of %s", format_size(p->done, done),
@@ -68,8 +87,8 @@ static void describe(const struct progress *p, char *text, size_t size)
         else if (p->total > 1)
                 (void)snprintf(
                         amount, sizeof(amount), " %u of %u", (unsigned)p->done, (unsigned)p->total);
-        (void)snprintf(text, size, "%s%s%s%s", stage_words(p->stage),
-                p->detail[0] == '\0' ? "" : ": ", detail == NULL ? "" : detail, amount);
+        (void)snprintf(text, size, "%s%s%s%s", words, *given == '\0' ? "" : ": ",
+                detail == NULL ? "" : detail, amount);
         free(detail);
 }
 

@@ -188,19 +188,26 @@ bool parse_signal(const char *text, int *ret)
         return false;
 }
 
+static bool read_two_digits(const char *text, int most, int *ret)
+{
+        if (!isdigit((unsigned char)text[0]) || !isdigit((unsigned char)text[1]))
+                return false;
+        *ret = (text[0] - '0') * 10 + (text[1] - '0');
+        return *ret <= most;
+}
+
+/* "Z", "+01:30" */
 static bool read_zone(const char *text, int64_t *ret_seconds)
 {
-        unsigned hours = 0;
-        unsigned minutes = 0;
-        int used = 0;
+        int hours = 0;
+        int minutes = 0;
 
         if (strcmp(text, "Z") == 0) {
                 *ret_seconds = 0;
                 return true;
         }
-        if ((*text != '+' && *text != '-') ||
-                sscanf(text + 1, "%2u:%2u%n", &hours, &minutes, &used) != 2 || used != 5 ||
-                text[6] != '\0' || hours > 14 || minutes > 59)
+        if (strlen(text) != 6 || (*text != '+' && *text != '-') || text[3] != ':' ||
+                !read_two_digits(text + 1, 14, &hours) || !read_two_digits(text + 4, 59, &minutes))
                 return false;
         *ret_seconds = (int64_t)(hours * 3600 + minutes * 60) * (*text == '-' ? -1 : 1);
         return true;

@@ -101,7 +101,7 @@ static int push_inode(struct metadata *meta, struct inode *inode, cubby_error *e
 {
         if (meta->count == meta->capacity) {
                 size_t capacity = meta->capacity == 0 ? 1024 : meta->capacity * 2;
-                struct inode **larger = reallocarray(meta->inodes, capacity, sizeof *meta->inodes);
+                struct inode **larger = reallocarray(meta->inodes, capacity, sizeof(void *));
                 if (larger == NULL)
                         return cubby_error_no_memory(err);
                 meta->inodes = larger;
@@ -476,7 +476,7 @@ static int write_super(const struct metadata *meta, const uint8_t uuid[16], cubb
         store_u32(super + 36, (uint32_t)(meta_block + blocks_of(meta->end)));
         store_u32(super + 40, (uint32_t)meta_block);
         memcpy(super + 48, uuid, 16);
-        memcpy(super + 64, "cubby", 5);
+        memcpy(super + 64, "cubby", sizeof "cubby");
         store_u32(super + 4, crc32c(super, DISK_BLOCK - SUPER_OFFSET));
         return write_at(meta->disk->fd, 0, block, sizeof block, err);
 }

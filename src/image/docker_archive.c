@@ -78,7 +78,7 @@ static int check_config_name(const char *name, const char *id, cubby_error *err)
         const char *hex = slash == NULL ? name : slash + 1;
         size_t length = strspn(hex, "0123456789abcdef");
         if (length == 64 && (hex[64] == '\0' || strcmp(hex + 64, ".json") == 0) &&
-                strncmp(hex, id + strlen(DIGEST_PREFIX), 64) != 0)
+                memcmp(hex, id + strlen(DIGEST_PREFIX), 64) != 0)
                 return cubby_error_set(
                         err, CUBBY_E_DIGEST, "the config is %s, not sha256:%.64s", id, hex);
         return 0;

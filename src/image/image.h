@@ -28,6 +28,10 @@
 #define LIMIT_PATH_BYTES 4096U
 #define LIMIT_XATTR_BYTES (64U * 1024U) /* per entry */
 
+/*
+ * Stages: "open" (detail: the source), "layer" (detail: the layer's diff id, or a tar's
+ * name; done and total in stored bytes of all layers), "disk" (detail: the image's id).
+ */
 typedef void (*image_progress)(
         void *data, const char *stage, const char *detail, uint64_t done, uint64_t total);
 

@@ -68,16 +68,19 @@ static int open_build(struct import *import, cubby_error *err)
         return 0;
 }
 
+static unsigned int hex_value(char digit)
+{
+        return (unsigned int)(digit <= '9' ? digit - '0' : digit - 'a' + 10);
+}
+
 /* Metadata behind the contents, then everything to stable storage. */
 static int close_build(struct import *import, struct disk *disk, struct tree *tree, const char *id,
         cubby_error *err)
 {
         uint8_t uuid[16];
-        for (size_t i = 0; i < sizeof uuid; i++) {
-                unsigned int byte = 0;
-                (void)sscanf(id + strlen(DIGEST_PREFIX) + 2 * i, "%2x", &byte);
-                uuid[i] = (uint8_t)byte;
-        }
+        const char *hex = id + strlen(DIGEST_PREFIX);
+        for (size_t i = 0; i < sizeof uuid; i++)
+                uuid[i] = (uint8_t)(hex_value(hex[2 * i]) << 4 | hex_value(hex[2 * i + 1]));
         report(import, "disk", id, import->packed_total);
         if (disk_finish(disk, tree, uuid, err) < 0)
                 return -1;

@@ -79,13 +79,25 @@ static int measure_xattrs(const struct reading *reading, struct archive_entry *e
         return 0;
 }
 
-/* The last value wins where a name comes twice, as it does when they are set in turn. */
-static struct xattr *xattr_slot(struct xattr_list *list, const char *name)
+/* By name, and of one name in the order of the memory. */
+static int compare_xattrs(const void *a, const void *b)
 {
+        const struct xattr *left = a;
+        const struct xattr *right = b;
+        int order = strcmp(left->name, right->name);
+        return order != 0 ? order : left->value < right->value ? -1 : left->value > right->value;
+}
+
+/* The last value in the archive wins where a name comes twice, as when they are set in
+ * turn. libarchive lists them last first, and so they were read. */
+static void drop_duplicates(struct xattr_list *list)
+{
+        size_t kept = 0;
+        qsort(list->items, list->count, sizeof list->items[0], compare_xattrs);
         for (size_t i = 0; i < list->count; i++)
-                if (strcmp(list->items[i].name, name) == 0)
-                        return &list->items[i];
-        return &list->items[list->count++];
+                if (kept == 0 || strcmp(list->items[i].name, list->items[kept - 1].name) != 0)
+                        list->items[kept++] = list->items[i];
+        list->count = kept;
 }
 
 static int read_xattrs(const struct reading *reading, struct archive_entry *entry,
@@ -111,14 +123,15 @@ static int read_xattrs(const struct reading *reading, struct archive_entry *entr
         while (archive_entry_xattr_next(entry, &name, &value, &size) == ARCHIVE_OK) {
                 if (name == NULL || !xattr_wanted(name))
                         continue;
-                struct xattr *slot = xattr_slot(list, name);
                 size_t length = strlen(name) + 1;
                 memcpy(text, name, length);
                 if (size > 0)
                         memcpy(text + length, value, size);
-                *slot = (struct xattr){text, (const uint8_t *)text + length, size};
+                list->items[list->count++] =
+                        (struct xattr){text, (const uint8_t *)text + length, size};
                 text += length + size;
         }
+        drop_duplicates(list);
         *ret = list;
         return 0;
 }

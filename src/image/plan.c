@@ -30,6 +30,8 @@ int json_parse(const void *data, size_t size, const char *what, json_t **ret, cu
         json_error_t problem;
         char quoted[QUOTED_MAX];
         json_t *json = json_loadb(data, size, JSON_REJECT_DUPLICATES, &problem);
+        if (json == NULL && json_error_code(&problem) == json_error_out_of_memory)
+                return cubby_error_no_memory(err);
         if (json == NULL)
                 return cubby_error_set(err, CUBBY_E_IMAGE, "the %s is not valid JSON: %s", what,
                         quote_name(quoted, problem.text));

@@ -75,8 +75,7 @@ static void collect_child(const void *node, VISIT order, void *data)
                 return;
         if (list->count == list->capacity) {
                 size_t capacity = list->capacity == 0 ? 16 : list->capacity * 2;
-                struct dentry **larger =
-                        reallocarray(list->entries, capacity, sizeof *list->entries);
+                struct dentry **larger = reallocarray(list->entries, capacity, sizeof(void *));
                 if (larger == NULL) {
                         list->failed = true;
                         return;
@@ -494,13 +493,19 @@ int tree_link(struct tree *tree, const char *path, const char *target, cubby_err
         return result;
 }
 
-/* Removes what lower layers put beneath a folder. */
+/*
+ * Removes what lower layers put beneath a folder. Once in a layer is enough, for
+ * nothing comes from below again; a layer of whiteouts must not cost more than that.
+ */
 static int prune(struct tree *tree, struct inode *folder, cubby_error *err)
 {
         AUTO_FREE struct dentry **children = NULL;
         size_t count = 0;
+        if (folder->folder.pruned == tree->layer)
+                return 0;
         if (tree_children(folder, &children, &count, err) < 0)
                 return -1;
+        folder->folder.pruned = tree->layer;
         for (size_t i = 0; i < count; i++) {
                 if (entry_layer(children[i]) != tree->layer)
                         entry_remove(tree, folder, children[i]);

@@ -45,7 +45,8 @@ struct inode {
                         struct inode *parent;
                         uint32_t depth;
                         uint32_t folder_count;
-                        uint32_t block; /* the disk writer's */
+                        uint32_t pruned; /* the layer that removed all from below it */
+                        uint32_t block;  /* the disk writer's */
                 } folder;
                 struct {
                         char *target;

@@ -144,3 +144,67 @@ size_t fixture_count(int dir_fd, const char *path)
                 count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
         return count;
 }
+
+void path_in(const struct setting *setting, const char *name, char ret[128])
+{
+        (void)snprintf(ret, 128, "%s/%s", setting->folder.path, name);
+}
+
+void setting_make(struct setting *setting)
+{
+        char path[128];
+        fixture_folder_make(&setting->folder);
+        path_in(setting, "home", path);
+        cubby_error err = {0};
+        if (home_open(path, NULL, &setting->home, &err) < 0)
+                fail_msg("%s", err.message);
+        assert_int_equal(mkdirat(setting->folder.fd, "layout", 0700), 0);
+        setting->layout = openat(setting->folder.fd, "layout", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        assert_true(setting->layout >= 0);
+}
+
+void setting_free(struct setting *setting)
+{
+        home_close(setting->home);
+        close_quietly(setting->layout);
+        fixture_folder_remove(&setting->folder);
+}
+
+void assert_nothing_left(const struct setting *setting)
+{
+        struct image_record *records = NULL;
+        size_t count = 1;
+        assert_int_equal(image_record_list(setting->home, &records, &count, NULL), 0);
+        image_record_list_free(records, count);
+        assert_int_equal(count, 0);
+        assert_int_equal(fixture_count(home_folder(setting->home, HOME_ROOTFS), "."), 0);
+        assert_int_equal(fixture_count(home_folder(setting->home, HOME_TMP), "."), 0);
+        assert_int_equal(fixture_count(home_folder(setting->home, HOME_IMAGES), "."), 0);
+}
+
+int setting_import(struct setting *setting, const char *source, const char *name,
+        struct image_record *ret, cubby_error *err)
+{
+        char path[128];
+        struct image_import_options options = {.name = name};
+        path_in(setting, source, path);
+        return image_import(setting->home, path, &options, ret, err);
+}
+
+void assert_imports(struct setting *setting, const char *source, const char *name,
+        const char *expected_name, char ret_id[DIGEST_BYTES])
+{
+        struct image_record record = {0};
+        cubby_error err = {0};
+        AUTO_FD int disk = -1;
+        if (setting_import(setting, source, name, &record, &err) < 0)
+                fail_msg("%s: %s", source, err.message);
+        assert_string_equal(record.name, expected_name);
+        assert_string_equal(record.architecture, "amd64");
+        assert_true(record.disk_bytes > 0);
+        assert_int_equal(image_open_rootfs(setting->home, record.id, &disk, &err), 0);
+        assert_int_equal(fcntl(disk, F_GETFL) & O_ACCMODE, O_RDONLY);
+        assert_int_equal(fixture_count(home_folder(setting->home, HOME_TMP), "."), 0);
+        (void)snprintf(ret_id, DIGEST_BYTES, "%s", record.id);
+        image_record_clear(&record);
+}

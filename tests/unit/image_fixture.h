@@ -5,6 +5,7 @@
 /* Tars and OCI layouts for the tests of the image code. Failures end the test. */
 
 #include "base/buffer.h"
+#include "image/image.h"
 #include "image/stream.h"
 
 #include <jansson.h>
@@ -39,6 +40,24 @@ void fixture_folder_remove(struct fixture_folder *folder);
 
 /* How many entries a folder has. */
 size_t fixture_count(int dir_fd, const char *path);
+
+/* A home, a folder "layout", and room for sources, in a folder of their own. */
+struct setting {
+        struct fixture_folder folder;
+        struct home *home;
+        int layout; /* descriptor of the folder "layout" */
+};
+void setting_make(struct setting *setting);
+void setting_free(struct setting *setting);
+void path_in(const struct setting *setting, const char *name, char ret[128]);
+/* `source` is a name in the setting's folder. */
+int setting_import(struct setting *setting, const char *source, const char *name,
+        struct image_record *ret, cubby_error *err);
+/* Imports, checks the record and the disk, and forgets the record. */
+void assert_imports(struct setting *setting, const char *source, const char *name,
+        const char *expected_name, char ret_id[DIGEST_BYTES]);
+/* No record, disk or temporary is there. */
+void assert_nothing_left(const struct setting *setting);
 
 #define TYPE_INDEX "application/vnd.oci.image.index.v1+json"
 #define TYPE_MANIFEST "application/vnd.oci.image.manifest.v1+json"

@@ -99,6 +99,25 @@ static int apply_items(struct world *world, const struct item *items, cubby_erro
         return apply(world, tar.data, tar.size, NULL, false, err);
 }
 
+/* A header by hand: what libarchive would not write. */
+static void raw_header(uint8_t block[512], const char *name, char type, const char *size_field)
+{
+        unsigned int sum = 0;
+        memset(block, 0, 512);
+        memcpy(block, name, strlen(name) + 1);
+        memcpy(block + 100, "0000644", 8);
+        memcpy(block + 108, "0000000", 8);
+        memcpy(block + 116, "0000000", 8);
+        memcpy(block + 124, size_field, 12);
+        memcpy(block + 136, "00000000000", 12);
+        memset(block + 148, ' ', 8);
+        block[156] = (uint8_t)type;
+        memcpy(block + 257, "ustar\00000", sizeof "ustar\00000");
+        for (int i = 0; i < 512; i++)
+                sum += block[i];
+        (void)snprintf((char *)block + 148, 8, "%06o", sum);
+}
+
 /* The content of a file of the finished world, as the disk has it. */
 static void assert_content(struct world *world, const char *path, const char *text)
 {
@@ -229,6 +248,32 @@ static void link_counts_follow_the_names(void **state)
         world_free(&world);
 }
 
+/* Two attributes of one name, which only bytes by hand can say. */
+static void the_last_attribute_wins(void **state)
+{
+        static const char records[] = "27 SCHILY.xattr.user.b=one\n"
+                                      "27 SCHILY.xattr.user.a=two\n"
+                                      "29 SCHILY.xattr.user.b=three\n";
+        uint8_t tar[512 * 5] = {0};
+        char size[13];
+        struct world world;
+        cubby_error err = {0};
+        (void)snprintf(size, sizeof size, "%011zo", sizeof records - 1);
+        raw_header(tar, "pax", 'x', size);
+        memcpy(tar + 512, records, sizeof records);
+        raw_header(tar + 1024, "x", '0', "00000000000");
+        world_make(&world);
+        if (apply(&world, tar, sizeof tar, NULL, true, &err) < 0)
+                fail_msg("%s", err.message);
+        const struct xattr_list *xattrs = tree_find(world.tree, "x")->inode->xattrs;
+        assert_int_equal(xattrs->count, 2);
+        assert_string_equal(xattrs->items[0].name, "user.a");
+        assert_memory_equal(xattrs->items[0].value, "two", 3);
+        assert_string_equal(xattrs->items[1].name, "user.b");
+        assert_memory_equal(xattrs->items[1].value, "three", 5);
+        world_free(&world);
+}
+
 /* ---- hostile entries ---- */
 
 #define SLASHES20 "a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/"
@@ -325,25 +370,6 @@ static void many_entries_are_refused(void **state)
 }
 
 /* ---- hostile bytes ---- */
-
-/* A header by hand: what libarchive would not write. */
-static void raw_header(uint8_t block[512], const char *name, char type, const char *size_field)
-{
-        unsigned int sum = 0;
-        memset(block, 0, 512);
-        memcpy(block, name, strlen(name));
-        memcpy(block + 100, "0000644", 7);
-        memcpy(block + 108, "0000000", 7);
-        memcpy(block + 116, "0000000", 7);
-        memcpy(block + 124, size_field, 12);
-        memcpy(block + 136, "00000000000", 11);
-        memset(block + 148, ' ', 8);
-        block[156] = (uint8_t)type;
-        memcpy(block + 257, "ustar\00000", 8);
-        for (int i = 0; i < 512; i++)
-                sum += block[i];
-        (void)snprintf((char *)block + 148, 8, "%06o", sum);
-}
 
 static void hostile_headers_are_refused(void **state)
 {
@@ -645,6 +671,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(layers_are_merged),
                 cmocka_unit_test(link_counts_follow_the_names),
+                cmocka_unit_test(the_last_attribute_wins),
                 cmocka_unit_test(hostile_entries_are_refused),
                 cmocka_unit_test(many_entries_are_refused),
                 cmocka_unit_test(hostile_headers_are_refused),

@@ -30,8 +30,10 @@ static size_t count_status(const json_t *checks, const char *status)
         size_t index;
         json_t *check;
 
-        json_array_foreach(checks, index, check) count +=
-                strcmp(text_of(check, "status"), status) == 0;
+        json_array_foreach(checks, index, check)
+        {
+                count += strcmp(text_of(check, "status"), status) == 0;
+        }
         return count;
 }
 
@@ -72,7 +74,10 @@ static void print_checks(const json_t *checks)
 
                 width = length > width && length < 32 ? length : width;
         }
-        json_array_foreach(checks, index, check) print_check(check, colour, width);
+        json_array_foreach(checks, index, check)
+        {
+                print_check(check, colour, width);
+        }
         if (errors > 0)
                 (void)printf(
                         "\nBoxes cannot run here until what is marked 'error' is put right.\n");

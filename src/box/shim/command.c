@@ -36,7 +36,7 @@ void attach_open(struct shim *shim, struct peer *peer, uint64_t stream, bool wai
         size_t count = 0;
         for (const struct attach *a = peer->attaches; a != NULL; a = a->next)
                 count++;
-        struct attach *attach = count < PEER_STREAMS_MAX ? calloc(1, sizeof *attach) : NULL;
+        struct attach *attach = count < PEER_ATTACHES_MAX ? calloc(1, sizeof *attach) : NULL;
         if (attach == NULL) {
                 peer_error(peer, stream, CUBBY_E_BUSY, "too many requests at once");
                 return;

@@ -60,8 +60,10 @@ void end_kill(struct shim *shim, const char *reason, const char *detail)
 
 static void unpause(struct shim *shim)
 {
-        if (shim->paused && shim->engine->unpause(shim->machine, NULL) == 0)
-                shim->paused = false;
+        if (!shim->paused || shim->engine->unpause(shim->machine, NULL) < 0)
+                return; /* what stays paused is killed in the end */
+        shim->paused = false;
+        shim->part_deadline_ms = DEADLINE_NEVER;
 }
 
 void end_shutdown(struct shim *shim, int64_t timeout_ms)
@@ -112,14 +114,8 @@ void end_machine_exited(struct shim *shim)
         if (shim->phase == PHASE_GONE)
                 return;
         /* What the agent said before its end still counts. */
-        while (!shim->agent_closed && shim->phase != PHASE_GONE) {
-                size_t before = shim->agent.in.size;
-                guest_read(shim);
-                if (shim->agent.in.size == before && !connection_has_part(&shim->agent))
-                        break;
-                if (shim->agent.in.size == before)
-                        break;
-        }
+        while (guest_read(shim))
+                ;
         if (shim->phase == PHASE_GONE)
                 return;
         char text[400];

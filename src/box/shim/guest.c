@@ -293,12 +293,12 @@ void guest_frame(struct shim *shim, const struct frame *frame)
                 violation(shim);
 }
 
-void guest_read(struct shim *shim)
+bool guest_read(struct shim *shim)
 {
         long got = connection_read(&shim->agent);
         if (got < 0) {
                 shim->agent_closed = true;
-                return;
+                return false;
         }
         struct frame frame;
         int have = 0;
@@ -307,11 +307,12 @@ void guest_read(struct shim *shim)
                 shim->part_deadline_ms = DEADLINE_NEVER;
         }
         if (shim->phase == PHASE_GONE)
-                return;
+                return false;
         if (have < 0)
                 broken(shim, "a frame is longer than allowed");
         else if (!connection_has_part(&shim->agent))
                 shim->part_deadline_ms = DEADLINE_NEVER;
         else if (shim->part_deadline_ms == DEADLINE_NEVER)
                 shim->part_deadline_ms = deadline_after_ms(shim->options->part_ms);
+        return got > 0;
 }

@@ -26,6 +26,8 @@ static int64_t next_deadline(const struct shim *shim, int64_t now_ms)
         int64_t next = earlier(shim->boot_deadline_ms, shim->kill_deadline_ms);
         next = earlier(next, earlier(shim->ttl_deadline_ms, shim->part_deadline_ms));
         next = earlier(next, shim->look_ms);
+        if (now_ms < shim->accept_ms)
+                next = earlier(next, shim->accept_ms);
         if (shim->phase == PHASE_GONE)
                 return earlier(next, earlier(shim->drain_deadline_ms, now_ms + STALL_LOOK_MS));
         for (const struct peer *peer = shim->peers; peer != NULL; peer = peer->next)
@@ -35,11 +37,12 @@ static int64_t next_deadline(const struct shim *shim, int64_t now_ms)
         return earlier(next, shim->console_ms);
 }
 
-static size_t fill_poll(struct shim *shim, struct pollfd *fds)
+static size_t fill_poll(struct shim *shim, struct pollfd *fds, int64_t now_ms)
 {
         bool gone = shim->phase == PHASE_GONE;
         fds[POLL_SIGNAL] = (struct pollfd){.fd = shim->signal_fd, .events = POLLIN};
-        fds[POLL_LISTEN] = (struct pollfd){.fd = shim->listen_fd, .events = POLLIN};
+        fds[POLL_LISTEN] = (struct pollfd){
+                .fd = now_ms < shim->accept_ms ? -1 : shim->listen_fd, .events = POLLIN};
         fds[POLL_AGENT] = (struct pollfd){
                 .fd = gone || shim->agent_closed ? -1 : shim->agent.fd, .events = POLLIN};
         if (!gone && !shim->freeze_sent && connection_queued(&shim->agent) > 0)
@@ -109,8 +112,8 @@ static void flush_all(struct shim *shim, int64_t now_ms)
 
 static void one_round(struct shim *shim, struct pollfd *fds)
 {
-        size_t count = fill_poll(shim, fds);
         int64_t before = clock_monotonic_ms();
+        size_t count = fill_poll(shim, fds, before);
         if (poll(fds, count, deadline_left_ms(next_deadline(shim, before))) < 0 && errno != EINTR)
                 end_kill(shim, "vmm-died", "the shim cannot poll");
         int64_t now_ms = clock_monotonic_ms();
@@ -122,7 +125,7 @@ static void one_round(struct shim *shim, struct pollfd *fds)
                 (shim->unclaimed || shim->options->mode == SHIM_TEMPLATE))
                 end_kill(shim, "stopped", "nobody waits for it any more");
         if (shim->phase != PHASE_GONE && (fds[POLL_AGENT].revents & ~POLLOUT) != 0)
-                guest_read(shim);
+                (void)guest_read(shim);
         for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next)
                 if ((fds[peer->poll_index].revents & ~POLLOUT) != 0 && !peer->closing) {
                         if (peer->held) /* not asked to read: it has hung up */

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define ACCEPT_PAUSE_MS 200
 #define SEND_BUFFER (256 * 1024)
 
 enum verdict { TAKEN, HELD, BAD };
@@ -30,8 +31,11 @@ void peers_accept(struct shim *shim)
 {
         for (;;) {
                 AUTO_FD int fd = accept4(shim->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-                if (fd < 0)
+                if (fd < 0) {
+                        if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+                                shim->accept_ms = deadline_after_ms(ACCEPT_PAUSE_MS);
                         return;
+                }
                 if (!may_connect(shim, fd) || shim->peer_count >= PEERS_MAX)
                         continue;
                 struct peer *peer = calloc(1, sizeof *peer);

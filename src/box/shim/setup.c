@@ -24,7 +24,7 @@
 #define LISTEN_BACKLOG 64
 #define CONSOLE_LOOK_MS 2000
 #define FILE_LIMIT (2U * KEPT_SEGMENT_MAX)
-#define DESCRIPTOR_LIMIT 256U
+#define DESCRIPTOR_LIMIT 2048U
 
 static void write_log(void *data, int level, const char *line)
 {
@@ -221,6 +221,8 @@ static void limit(int resource, rlim_t value)
 
 int setup_privileges(struct shim *shim, cubby_error *err)
 {
+        for (int capability = 0; capability < 64; capability++)
+                (void)prctl(PR_CAPBSET_DROP, capability, 0, 0, 0); /* as far as it may */
         if (geteuid() == 0) {
                 uid_t uid = BOX_UID_FIRST + shim->config.slot;
                 if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||

@@ -32,6 +32,7 @@
 
 #define PEERS_MAX 64U
 #define PEER_STREAMS_MAX 256U
+#define PEER_ATTACHES_MAX 16U
 #define STREAMS_MAX 1024U
 #define STREAM_BUCKETS 256U
 #define PEER_QUEUE_MAX (8U << 20)
@@ -183,6 +184,7 @@ struct shim {
         struct command command;
         struct peer *peers;
         size_t peer_count;
+        int64_t accept_ms; /* no new client before it: descriptors ran out */
 
         int64_t started_ms;
         int64_t ready_ms;
@@ -240,7 +242,7 @@ void copy_fail(struct shim *shim, int code, const char *text); /* and goes on */
 void copy_leave(struct shim *shim, const struct peer *peer);   /* its client is gone */
 
 /* guest.c */
-void guest_read(struct shim *shim);
+bool guest_read(struct shim *shim); /* false: nothing more is there */
 void guest_frame(struct shim *shim, const struct frame *frame);
 bool guest_send(struct shim *shim, uint16_t type, uint16_t flags, uint64_t stream,
         const void *payload, size_t size);

@@ -289,8 +289,10 @@ static int pump(struct agent *agent)
                 struct job *job = &agent->jobs[(agent->next_job + i) % JOBS_MAX];
                 if (job->stream == 0 || agent->frozen)
                         continue;
-                if (agent->out.size > OUT_SOFT)
+                if (agent->out.size > OUT_SOFT) {
+                        more = true; /* the rest when that is sent */
                         break;
+                }
                 job_work(job, now);
                 pump_job(agent, job);
                 if (job->stream == 0)

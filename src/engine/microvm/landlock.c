@@ -95,8 +95,11 @@ int landlock_enter(const struct jail *jail)
         int result = 0;
         for (unsigned i = 0; i < jail->bind_count && result == 0; i++)
                 result = allow_bind(ruleset, &jail->binds[i], attr.fs);
-        for (unsigned i = 0; i < jail->file_count && result == 0; i++)
+        for (unsigned i = 0; i < jail->file_count && result == 0; i++) {
                 result = allow(ruleset, jail->files[i], READ_FILE);
+                if (result == -EBADFD)
+                        result = 0; /* a memfd: on no file system that Landlock watches */
+        }
         if (result == 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
                 result = -errno;
         (void)close(ruleset);

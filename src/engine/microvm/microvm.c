@@ -265,8 +265,10 @@ static int microvm_start(
         if (fd_set_nonblocking(agent.ours, true) < 0)
                 return cubby_error_errno(err, errno, "preparing the agent's stream");
         if (spawn_jailed(config, &vmm, &qmp, &agent, &machine->child, err) < 0) {
-                if (err != NULL && err->code == CUBBY_E_SYSTEM)
-                        err->code = CUBBY_E_VMM;
+                if (err != NULL &&
+                        (err->code == CUBBY_E_SYSTEM || err->code == CUBBY_E_PERMISSION ||
+                                err->code == CUBBY_E_NOT_FOUND))
+                        err->code = CUBBY_E_VMM; /* of the program, not of what was asked for */
                 return cubby_error_wrap(err, "starting the VMM");
         }
         /* ours alone from here on, so that the VMM's end is seen as an end */

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Clients of the shim: many, slow, gone, broken, hostile. */
+#include "harness.h"
+
+#include "base/clock.h"
+#include "base/fd.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct box_setup idle = {0};
+
+static size_t count_processes(struct client *client)
+{
+        struct frame frame;
+        struct message_process entries[WIRE_PROCESSES_MAX];
+        struct message_processes list = {.entries = entries};
+        assert_int_equal(client_call(client, FRAME_PROCESSES, NULL, 0, FRAME_PROCESS_LIST, soon(),
+                                 &frame, NULL),
+                0);
+        assert_true(message_processes_decode(
+                (struct slice){.data = frame.payload, .size = frame.length}, &list));
+        return list.count;
+}
+
+static void test_client_vanishes(void **state)
+{
+        struct test_box box;
+        box_start(&box, &idle);
+        struct client *watcher = box_client(&box);
+        for (int i = 0; i < 20; i++) {
+                struct client *client = box_client(&box);
+                (void)send_exec(client, 0, ARGV("yes"));
+                (void)send_exec(client, EXEC_STDIN, ARGV("cat"));
+                (void)ping(client);
+                client_close(client);
+        }
+        struct client *client = box_client(&box);
+        (void)send_exec(client, EXEC_DETACH, ARGV("sleep", "60"));
+        (void)ping(client);
+        client_close(client);
+        int64_t deadline = soon();
+        while (count_processes(watcher) != 1 && clock_monotonic_ms() < deadline)
+                (void)poll(NULL, 0, 20);
+        assert_int_equal(count_processes(watcher), 1); /* the detached one */
+        struct message_status status;
+        get_status(watcher, &status);
+        assert_int_equal(status.violations, 0);
+        assert_int_equal(status.clients, 1);
+        client_close(watcher);
+        box_drop(&box);
+}
+
+static void test_cancel(void **state)
+{
+        struct test_box box;
+        box_start(&box, &idle);
+        struct client *client = box_client(&box);
+        uint64_t stream = send_exec(client, 0, ARGV("sleep", "60"));
+        assert_int_equal(client_send(client, FRAME_CANCEL, 0, stream, NULL, 0, soon(), NULL), 0);
+        struct outcome outcome;
+        collect(client, stream, &outcome);
+        assert_int_equal(outcome.exit.signal, 9);
+        outcome_free(&outcome);
+        send_u32(client, FRAME_SIGNAL, 0, stream, 15); /* late: no harm */
+        (void)ping(client);
+        client_close(client);
+        box_drop(&box);
+}
+
+static int by_time(const void *a, const void *b)
+{
+        int64_t left = *(const int64_t *)a;
+        int64_t right = *(const int64_t *)b;
+        return left < right ? -1 : left > right;
+}
+
+static void test_flood_beside_ping(void **state)
+{
+        struct test_box box;
+        box_start(&box, &idle);
+        struct client *flooded = box_client(&box);
+        struct client *other = box_client(&box);
+        uint64_t stream = send_exec(flooded, 0, ARGV("yes"));
+        int64_t times[200];
+        uint64_t bytes = 0;
+        for (size_t i = 0; i < 200; i++) {
+                struct frame frame;
+                for (int n = 0; n < 8; n++) {
+                        must_next(flooded, &frame);
+                        if (frame.type != FRAME_DATA)
+                                continue;
+                        bytes += frame.length;
+                        send_u32(flooded, FRAME_CREDIT, frame.flags, stream, frame.length);
+                }
+                times[i] = ping(other);
+        }
+        qsort(times, 200, sizeof times[0], by_time);
+        print_message("ping beside a flood: p50 %.3f ms, p99 %.3f ms, %llu MiB passed\n",
+                (double)times[100] / 1e6, (double)times[198] / 1e6,
+                (unsigned long long)(bytes >> 20));
+        assert_true(bytes > 10U << 20);
+        assert_true(times[198] < 2000000000); /* a deadline, not a measurement */
+        client_close(flooded);
+        client_close(other);
+        box_drop(&box);
+}
+
+/* A client that does not read: an exec's is stopped by its window, an attached
+ * one slows the command and is dropped in the end. */
+static void test_slow_clients(void **state)
+{
+        struct test_box box;
+        struct box_setup setup = {.argv = ARGV("yes")};
+        box_start(&box, &setup);
+        struct client *lazy = box_client(&box);
+        (void)send_exec(lazy, 0, ARGV("yes"));
+        struct client *dead = box_client(&box);
+        (void)send_attach(dead, true);
+        struct client *reader = box_client(&box);
+        uint64_t stream = send_attach(reader, true);
+        uint64_t bytes = 0;
+        int64_t deadline = soon();
+        struct frame frame;
+        /* more than a dead client may hold back: it was dropped on the way */
+        while (bytes < 12U << 20 && clock_monotonic_ms() < deadline) {
+                must_next(reader, &frame);
+                if (frame.stream != stream || frame.type != FRAME_DATA)
+                        continue;
+                bytes += frame.length;
+                send_u32(reader, FRAME_CREDIT, frame.flags, stream, frame.length);
+        }
+        assert_true(bytes >= 12U << 20);
+        struct message_status status;
+        get_status(reader, &status);
+        assert_int_equal(status.clients, 2); /* the lazy one is still there */
+        client_close(lazy);
+        client_close(dead);
+        client_close(reader);
+        box_drop(&box);
+}
+
+/* Frames that no client may send: its connection ends, the box goes on. */
+static void test_bad_clients(void **state)
+{
+        static const uint8_t zeroes[FRAME_DATA_MAX + 1];
+        static const struct {
+                uint16_t type, flags;
+                uint64_t session, stream;
+                uint32_t length, claimed;
+        } rows[] = {
+                {FRAME_HELLO, 0, 0, 1, 0, 0},
+                {FRAME_RESUME, 0, 0, 1, 88, 88},
+                {FRAME_FREEZE, 0, 0, 1, 0, 0},
+                {FRAME_THAW, 0, 0, 1, 0, 0},
+                {FRAME_SHUTDOWN, 0, 0, 1, 4, 4},
+                {FRAME_PONG, 0, 0, 1, 0, 0},
+                {FRAME_EXIT, 0, 0, 1, 36, 36},
+                {FRAME_PING, 0, 0, 0, 0, 0},
+                {FRAME_PING, 1, 0, 1, 0, 0},
+                {FRAME_PING, 0, 7, 1, 0, 0},
+                {FRAME_PING, 0, 0, 1, 65, 65},
+                {FRAME_PING, 0, 0, 1, 0, FRAME_TO_GUEST_MAX + 1},
+                {FRAME_PING, 0, 0, 1, 0, 0xffffffffU},
+                {FRAME_EXEC, 0, 0, 1, 0, 0},
+                {FRAME_EXEC, 0, 0, 1, 40, 40},
+                {FRAME_DATA, 0, 0, 1, 1, 1},
+                {FRAME_CREDIT, 1, 0, 99, 4, 4},
+                {FRAME_PROCESSES, 0, 0, 1, 1, 1},
+                {FRAME_SHIM_STATUS, 0, 0, 1, 1, 1},
+                {FRAME_SHIM_ATTACH, 0, 0, 1, 0, 0},
+                {FRAME_SHIM_STOP, 0, 0, 1, 3, 3},
+                {FRAME_SHIM_KILL, 0, 0, 1, 4, 4},
+                {0, 0, 0, 1, 0, 0},
+                {999, 0, 0, 1, 0, 0},
+                {0xffff, 0, 0, 1, 0, 0},
+        };
+        struct test_box box;
+        box_start(&box, &idle);
+        struct client *good = box_client(&box);
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+                struct client *bad = box_client(&box);
+                struct frame frame = {.length = rows[i].claimed,
+                        .type = rows[i].type,
+                        .flags = rows[i].flags,
+                        .session = rows[i].session,
+                        .stream = rows[i].stream};
+                uint8_t header[FRAME_HEADER_SIZE];
+                frame_encode_header(header, &frame);
+                assert_int_equal(write_whole(client_fd(bad), header, sizeof header), 0);
+                if (rows[i].length > 0)
+                        (void)write_whole(client_fd(bad), zeroes, rows[i].length);
+                if (!closes_within(bad, 3000))
+                        fail_msg("row %zu (%s) is let pass", i, frame_type_name(rows[i].type));
+                client_close(bad);
+                (void)ping(good);
+        }
+        client_close(good);
+        box_drop(&box);
+}
+
+/* Frames that are wrong on a running command's stream. */
+static void test_bad_exec_frames(void **state)
+{
+        static const uint8_t zeroes[FRAME_DATA_MAX + 1];
+        static const struct {
+                uint16_t type, flags;
+                uint32_t length;
+                uint32_t number; /* with length 4 */
+        } rows[] = {
+                {FRAME_DATA, CHANNEL_STDOUT, 1, 0},
+                {FRAME_DATA, CHANNEL_STDIN, 1, 0}, /* it has no stdin */
+                {FRAME_DATA, 77, 1, 0}, {FRAME_EOF, CHANNEL_STDOUT, 0, 0},
+                {FRAME_CREDIT, CHANNEL_STDIN, 4, 1},
+                {FRAME_CREDIT, CHANNEL_STDOUT, 4, 1}, /* more than the window */
+                {FRAME_CREDIT, CHANNEL_STDOUT, 4, 0xffffffffU},
+                {FRAME_CREDIT, CHANNEL_STDOUT, 3, 0}, {FRAME_RESIZE, 0, 5, 0},
+                {FRAME_SIGNAL, 0, 4, 0}, {FRAME_SIGNAL, 0, 4, 65}, {FRAME_CANCEL, 0, 1, 0},
+                {FRAME_EXIT, 0, 36, 0}, {FRAME_EXEC, 0, 0, 0}, /* the id is in use */
+        };
+        struct test_box box;
+        box_start(&box, &idle);
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+                struct client *client = box_client(&box);
+                uint64_t stream = send_exec(client, 0, ARGV("sleep", "60"));
+                uint8_t number[4];
+                store_u32(number, rows[i].number);
+                assert_int_equal(client_send(client, rows[i].type, rows[i].flags, stream,
+                                         rows[i].length == 4 ? number : zeroes, rows[i].length,
+                                         soon(), NULL),
+                        0);
+                if (!closes_within(client, 3000))
+                        fail_msg("row %zu (%s) is let pass", i, frame_type_name(rows[i].type));
+                client_close(client);
+        }
+        struct client *client = box_client(&box);
+        (void)ping(client);
+        client_close(client);
+        box_drop(&box);
+}
+
+static void test_many_clients(void **state)
+{
+        struct test_box box;
+        box_start(&box, &idle);
+        struct client *clients[70] = {0};
+        for (size_t i = 0; i < 70; i++)
+                clients[i] = box_client(&box);
+        (void)ping(clients[0]);
+        assert_true(closes_within(clients[69], 3000)); /* beyond the ceiling */
+        for (size_t i = 1; i < 70; i++)
+                client_close(clients[i]);
+        (void)ping(clients[0]);
+        client_close(clients[0]);
+        struct client *later = NULL;
+        struct frame frame;
+        int64_t deadline = soon();
+        while (clock_monotonic_ms() < deadline) {
+                later = box_client(&box);
+                if (client_call(later, FRAME_PING, NULL, 0, FRAME_PONG, soon(), &frame, NULL) == 0)
+                        break;
+                client_close(later);
+                later = NULL;
+        }
+        assert_non_null(later);
+        client_close(later);
+        box_drop(&box);
+}
+
+int main(int argc, char **argv)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_client_vanishes),
+                cmocka_unit_test(test_cancel),
+                cmocka_unit_test(test_flood_beside_ping),
+                cmocka_unit_test(test_slow_clients),
+                cmocka_unit_test(test_bad_clients),
+                cmocka_unit_test(test_bad_exec_frames),
+                cmocka_unit_test(test_many_clients),
+        };
+        if (argc > 1) /* a pattern of names */
+                cmocka_set_test_filter(argv[1]);
+        return cmocka_run_group_tests(tests, NULL, kill_leftovers);
+}
