@@ -126,7 +126,9 @@ static int check_words(
         struct cli *cli, const struct run_settings *run, struct args args, struct args *ret)
 {
         if (run->from == NULL && args.count == 0)
-                return cli_usage(cli, "'run' needs an image, or --from SNAPSHOT");
+                return cli_usage(cli,
+                        "'run' needs an image, or --from SNAPSHOT; usage: cubby run [OPTIONS] "
+                        "IMAGE [COMMAND [ARG...]]");
         if (run->from != NULL && args.count == 0 && !run->detach)
                 return cli_usage(cli, "without a command, --from wants -d");
         ret->values = calloc(args.count + 2, sizeof(*ret->values));
@@ -147,10 +149,10 @@ static int run_box(struct cli *cli, const void *settings, struct args args)
         struct args words = {0};
         int64_t started_ms = monotonic_ms();
         bool remove;
-        int rc = check(cli, run);
+        int rc = check_words(cli, run, args, &words);
 
         if (rc == 0)
-                rc = check_words(cli, run, args, &words);
+                rc = check(cli, run);
         if (rc == 0)
                 rc = box_request_make(cli, &run->box, words, &request);
         if (rc != 0) {
