@@ -50,7 +50,8 @@ static const char *why_not(const struct shim *shim, int *ret_code)
         if (shim->phase != PHASE_RUNNING || shim->stopping || shim->paused)
                 return "the box does not run";
         *ret_code = CUBBY_E_BUSY;
-        return shim->saver != NULL ? "the box is being copied already" : NULL;
+        bool busy = shim->saver != NULL || shim->freeze_sent;
+        return busy ? "the box is being copied already" : NULL;
 }
 
 bool copy_start(struct shim *shim, struct peer *peer, const struct frame *frame)
@@ -108,13 +109,16 @@ static void send_thaw(struct shim *shim)
 
 static void go_on(struct shim *shim)
 {
-        bool frozen = shim->freeze_sent;
+        bool frozen = shim->frozen;
         bool still = shim->still;
         shim->saver = NULL;
-        shim->freeze_sent = false;
         shim->still = false;
         shim->look_ms = DEADLINE_NEVER;
         close_copies(shim);
+        if (shim->freeze_sent && !frozen)
+                return; /* FROZEN is on its way; a THAW before it would be lost */
+        shim->freeze_sent = false;
+        shim->frozen = false;
         if (shim->phase != PHASE_RUNNING)
                 return;
         cubby_error error;
@@ -151,8 +155,19 @@ static int send_copies(struct shim *shim)
         return fd_send(shim->saver->connection.fd, out.data, out.size, fds, 2);
 }
 
+void copy_refused(struct shim *shim)
+{
+        shim->freeze_sent = false;
+        copy_fail(shim, CUBBY_E_BUSY, "the box cannot be frozen now");
+}
+
 void copy_frozen(struct shim *shim)
 {
+        shim->frozen = true;
+        if (shim->saver == NULL) {
+                go_on(shim);
+                return;
+        }
         cubby_error error;
         cubby_error_clear(&error);
         char path[64];

@@ -57,7 +57,8 @@ bool guest_send(struct shim *shim, uint16_t type, uint16_t flags, uint64_t strea
 
 bool guest_is_full(const struct shim *shim)
 {
-        return shim->saver != NULL || connection_queued(&shim->agent) >= AGENT_QUEUE_SOFT;
+        return shim->saver != NULL || shim->freeze_sent ||
+                connection_queued(&shim->agent) >= AGENT_QUEUE_SOFT;
 }
 
 /* To the stream's client, if it is still there. */
@@ -187,9 +188,9 @@ static bool on_error(struct shim *shim, struct stream *stream, const struct fram
                 main_failed(shim, &message);
                 return true;
         }
-        if (stream->kind == STREAM_OWN && stream->reply == FRAME_FROZEN && shim->saver != NULL) {
+        if (stream->kind == STREAM_OWN && stream->reply == FRAME_FROZEN && shim->freeze_sent) {
                 stream_end(shim, stream);
-                copy_fail(shim, CUBBY_E_BUSY, "the box cannot be frozen now");
+                copy_refused(shim);
                 return true;
         }
         if (stream->kind == STREAM_OWN && stream->reply != FRAME_OK) {
@@ -240,10 +241,10 @@ static bool on_reply(struct shim *shim, struct stream *stream, const struct fram
                         return false;
                 stream = stream_find(shim, frame->stream);
         } else if (stream->kind == STREAM_OWN && frame->type == FRAME_FROZEN) {
-                if ((shim->phase != PHASE_FREEZE && shim->saver == NULL) || frame->length != 0)
+                if ((shim->phase != PHASE_FREEZE && !shim->freeze_sent) || frame->length != 0)
                         return false;
                 stream_end(shim, stream);
-                if (shim->saver != NULL)
+                if (shim->freeze_sent)
                         copy_frozen(shim);
                 else
                         saved_frozen(shim);

@@ -107,7 +107,7 @@ static enum verdict forward_request(
                         : frame->type == FRAME_PING ? frame->length > PING_MAX
                                                     : frame->length != 0)
                 return BAD;
-        if (shim->saver != NULL)
+        if (shim->saver != NULL || shim->freeze_sent)
                 return HELD;
         int code = 0;
         const char *reason = not_now(shim, frame->type, &code);

@@ -99,8 +99,8 @@ int setup_config(struct shim *shim, cubby_error *err)
         if (file_read_at(shim->box_fd, BOX_CONFIG_NAME, &json, err) < 0 ||
                 box_config_decode(json.data, json.size, &shim->config, err) < 0)
                 return cubby_error_wrap(err, "the box's configuration");
-        shim->command.exists = shim->options->mode != SHIM_RESUME &&
-                shim->config.argv != NULL && shim->config.argv[0] != NULL;
+        shim->command.exists = shim->options->mode != SHIM_RESUME && shim->config.argv != NULL &&
+                shim->config.argv[0] != NULL;
         if (box_signal_number(shim->config.stop_signal) <= 0)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "the box's stop signal is unknown");
         shim->engine = shim->options->find_engine(shim->config.engine);

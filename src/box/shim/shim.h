@@ -173,8 +173,9 @@ struct shim {
         int64_t look_ms;    /* the next one */
         struct peer *saver; /* copies the machine; nothing is sent to the agent meanwhile */
         uint64_t save_stream;
-        bool freeze_sent;
-        bool still; /* frozen and stopped */
+        bool freeze_sent; /* until the box goes on, also when its saver is gone */
+        bool frozen;      /* and answered */
+        bool still;       /* frozen and stopped */
         int copy_memory_fd;
         int copy_state_fd;
         struct peer *claimer; /* waits for the answer to its claim */
@@ -238,6 +239,7 @@ bool copy_start(struct shim *shim, struct peer *peer, const struct frame *frame)
 bool copy_go_on(struct shim *shim, struct peer *peer, const struct frame *frame);
 void copy_pump(struct shim *shim); /* sends FREEZE once nothing else waits */
 void copy_frozen(struct shim *shim);
+void copy_refused(struct shim *shim);
 void copy_fail(struct shim *shim, int code, const char *text); /* and goes on */
 void copy_leave(struct shim *shim, const struct peer *peer);   /* its client is gone */
 
