@@ -190,14 +190,17 @@ typedef struct cubby_box_options {
         int64_t boot_timeout_ms;   /* 0: 60 s */
         bool auto_remove;          /* removed when it stops */
         const char *stop_signal;   /* NULL: the image's, else "SIGTERM" */
+        bool no_template;          /* boots, though a saved machine could be continued; also set
+                                      by CUBBY_NO_TEMPLATE in the environment */
 } cubby_box_options;
 
 enum cubby_box_state {
         CUBBY_BOX_CREATED, /* never started */
         CUBBY_BOX_RUNNING,
         CUBBY_BOX_PAUSED,
-        CUBBY_BOX_STOPPED, /* ended by itself or by stop; see exit_* */
-        CUBBY_BOX_FAILED,  /* the machine or its shim died; see reason */
+        CUBBY_BOX_STOPPED,   /* ended by itself or by stop; see exit_* */
+        CUBBY_BOX_FAILED,    /* the machine or its shim died; see reason */
+        CUBBY_BOX_SUSPENDED, /* put away on the disk by cubby_box_suspend */
 };
 CUBBY_API const char *cubby_box_state_name(int state); /* "running" */
 
@@ -210,6 +213,7 @@ typedef struct cubby_box_info {
         char *engine;
         char *isolation; /* "hardware", "software" (KVM without hardware), "emulated", "none";
                             "" while not running */
+        char *served;    /* how its machine came: "booted", "cloned", "spare"; "" unknown */
         char *reason;    /* why it ended: "exited", "stopped", "killed", "ttl",
                             "vmm-died", "guest-shutdown", "protocol", "boot-failed",
                             "shim-died", "damaged" (its config cannot be used); "" while it lives */
@@ -251,6 +255,30 @@ CUBBY_API int cubby_box_stop(cubby_box *box, int64_t timeout_ms, cubby_error *er
 CUBBY_API int cubby_box_kill(cubby_box *box, int signal, cubby_error *err);
 CUBBY_API int cubby_box_pause(cubby_box *box, cubby_error *err);
 CUBBY_API int cubby_box_unpause(cubby_box *box, cubby_error *err);
+/*
+ * Suspends: the machine is saved in the box's folder and ends; its memory is free.
+ * Resume brings it back with its processes, files and memory, also a paused box.
+ * Commands that were open end with CUBBY_E_BOX_DEAD for their clients and run on.
+ * After a resume the box's own command still runs, but the box does not end with it.
+ */
+CUBBY_API int cubby_box_suspend(cubby_box *box, cubby_error *err);
+CUBBY_API int cubby_box_resume(cubby_box *box, cubby_error *err);
+/*
+ * Forks a running box: `count` new boxes continue from one instant of it, each
+ * with its own identity, clock, random numbers and disk. `names` may be NULL or
+ * hold NULLs. Each child succeeds or fails by itself: ret[i] is its handle or
+ * NULL with errors[i] filled. -1 when none was tried. The parent stands still for
+ * some hundred milliseconds and goes on. CUBBY_E_UNSUPPORTED for engines without it.
+ */
+CUBBY_API int cubby_box_fork(cubby_box *box, const char *const *names, size_t count,
+        cubby_box **ret, cubby_error *errors, cubby_error *err);
+/* Saves such an instant under a name; the box goes on. */
+CUBBY_API int cubby_box_snapshot(cubby_box *box, const char *name, cubby_error *err);
+/* A running box that continues from a snapshot. Of `options` (may be NULL) count name,
+ * hostname, command (started in it), env, workdir, user, tty, open_stdin, ttl_ms and
+ * auto_remove; CUBBY_E_VERSION when the snapshot is of another VMM or machine. */
+CUBBY_API int cubby_box_continue(cubby *cubby, const char *snapshot,
+        const cubby_box_options *options, cubby_box **ret, cubby_error *err);
 /* Removes a stopped box with its disk and logs; `force` kills it first. The
  * handle stays valid for closing only. */
 CUBBY_API int cubby_box_remove(cubby_box *box, bool force, cubby_error *err);
@@ -397,7 +425,76 @@ CUBBY_API int cubby_exec_run(cubby_box *box, const cubby_exec_options *options, 
         size_t input_size, cubby_result *ret, cubby_error *err);
 CUBBY_API void cubby_result_clear(cubby_result *result);
 
+/* --------------------------------------------------- templates and spares -- */
+
+/*
+ * A box that is started for the first time continues from a template when there
+ * is one of its image and sizes: a machine that was booted once, warmed up and
+ * saved. The first box of an image boots, and the template is made beside it.
+ * A spare is such a clone that waits, stopped, for its owner: cubby_box_create
+ * takes it, cubby_box_start makes it the box within a millisecond or two.
+ */
+typedef struct cubby_template_info {
+        char *key; /* 64 hex digits */
+        char *image_id;
+        char *image_name;
+        char *snapshot; /* a snapshot's name; "" for a template */
+        char *problem;  /* why it is of no use and will be made anew; "" when it is good */
+        uint64_t memory_bytes, disk_bytes;
+        uint32_t vcpus;
+        uint64_t usage_bytes; /* on the host's disk */
+        uint32_t spares;      /* ready */
+        uint32_t spares_wanted;
+        int64_t created_ns, used_ns;
+} cubby_template_info;
+
+typedef struct cubby_template_list {
+        cubby_template_info *templates;
+        size_t count;
+} cubby_template_list;
+
+/* Most recently used first. */
+CUBBY_API int cubby_templates(cubby *cubby, cubby_template_list **ret, cubby_error *err);
+CUBBY_API void cubby_template_list_free(cubby_template_list *list);
+/*
+ * Makes the template that boxes of these options continue from (only image,
+ * sizes, engine, accel and kernel count); with `again` also when there is one.
+ * Takes a boot. Another process that makes it is waited for.
+ */
+CUBBY_API int cubby_template_build(
+        cubby *cubby, const cubby_box_options *options, bool again, cubby_error *err);
+/* `name`: a key, its first digits (from 4), or a snapshot's name. Boxes that
+ * were made from it go on. CUBBY_E_BUSY while one is being made from it. */
+CUBBY_API int cubby_template_remove(cubby *cubby, const char *name, cubby_error *err);
+/* Its manifest as a JSON object. */
+CUBBY_API int cubby_template_inspect(
+        cubby *cubby, const char *name, char **ret_json, cubby_error *err);
+/* Reads all of it and compares digests: CUBBY_E_DIGEST names the file. */
+CUBBY_API int cubby_template_verify(cubby *cubby, const char *name, cubby_error *err);
+/*
+ * How many spares of these options are kept ready, 0 to 64; makes the template
+ * when there is none. A process of its own (cubby-keeper) keeps them; it ends,
+ * and they with it, after ten minutes in which nobody took one.
+ */
+CUBBY_API int cubby_spares_set(
+        cubby *cubby, const cubby_box_options *options, uint32_t count, cubby_error *err);
+
 /* ---------------------------------------------------------------- upkeep -- */
+
+/* Where the space is, as a JSON object: {"images","kernels","templates","boxes",
+ * "other": {"count","bytes","reclaimable"}...}. */
+CUBBY_API int cubby_usage(cubby *cubby, char **ret_json, cubby_error *err);
+
+typedef struct cubby_prune_options {
+        size_t size;
+        bool dry_run;            /* only count */
+        uint64_t template_bytes; /* what templates may use: the least recently used
+                                    beyond it go; those in use and snapshots stay.
+                                    0: 16 GiB. 1: none may stay */
+} cubby_prune_options;
+/* cubby_gc, and templates beyond their space or of no use any more. */
+CUBBY_API int cubby_prune(
+        cubby *cubby, const cubby_prune_options *options, uint64_t *ret_bytes, cubby_error *err);
 
 /* What this host offers and lacks, as a JSON object: {"checks":[{"name","status"
  * ("ok","warning","error"),"found","advice"}...]}. */

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "box/saved.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,11 +38,23 @@ static int write_config(const struct box_config *config, int dir_fd, cubby_error
         return file_publish_at(dir_fd, BOX_CONFIG_NAME, json.data, json.size, 0600, err);
 }
 
-static int fill_folder(cubby *host, const struct box_config *config, int dir_fd, cubby_error *err)
+static int copy_disk(int from_fd, int dir_fd, cubby_error *err)
+{
+        AUTO_FD int disk = openat(
+                dir_fd, BOX_DISK_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (disk < 0)
+                return cubby_error_errno(err, errno, "making the writable disk");
+        return file_copy_sparse(from_fd, disk, err);
+}
+
+int box_fill_folder(
+        cubby *host, const struct box_config *config, int dir_fd, int disk_fd, cubby_error *err)
 {
         box_progress(host, "disk", config->name, 0, 0);
-        if (box_disk_make(host->home, config->disk_bytes, dir_fd, BOX_DISK_NAME, err) < 0 ||
-                write_config(config, dir_fd, err) < 0)
+        int made = disk_fd >= 0
+                ? copy_disk(disk_fd, dir_fd, err)
+                : box_disk_make(host->home, config->disk_bytes, dir_fd, BOX_DISK_NAME, err);
+        if (made < 0 || write_config(config, dir_fd, err) < 0)
                 return -1;
         AUTO_FD int lock = openat(
                 dir_fd, BOX_LOCK_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -51,7 +64,8 @@ static int fill_folder(cubby *host, const struct box_config *config, int dir_fd,
 }
 
 /* boxes/ID appears whole or not at all. */
-static int publish_folder(cubby *host, const struct box_config *config, cubby_error *err)
+static int publish_folder(
+        cubby *host, const struct box_config *config, int disk_fd, cubby_error *err)
 {
         char name[32];
         AUTO_FD int dir = -1;
@@ -60,7 +74,7 @@ static int publish_folder(cubby *host, const struct box_config *config, cubby_er
                 return -1;
         int tmp = home_folder(host->home, HOME_TMP);
         int boxes = home_folder(host->home, HOME_BOXES);
-        int result = fill_folder(host, config, dir, err);
+        int result = box_fill_folder(host, config, dir, disk_fd, err);
         if (result == 0 && renameat2(tmp, name, boxes, config->id, RENAME_NOREPLACE) < 0)
                 result = cubby_error_errno(err, errno, "publishing the box's folder");
         if (result < 0)
@@ -71,11 +85,13 @@ static int publish_folder(cubby *host, const struct box_config *config, cubby_er
 }
 
 /* A made-up name may be taken; another is tried. */
-static int insert_record(cubby *host, struct box_config *config, bool made_up, cubby_error *err)
+static int insert_record(
+        cubby *host, struct box_config *config, bool made_up, bool spare, cubby_error *err)
 {
         struct box_record record = {.id = config->id,
                 .name = config->name,
                 .image_id = config->image_id,
+                .slot = spare ? config->slot : 0,
                 .created_ns = config->created_ns};
         for (int try = 1;; try++) {
                 cubby_error problem = {0};
@@ -225,6 +241,46 @@ void box_close(cubby_box *box)
         free(box);
 }
 
+/* A spare's folder is there already; only what it is changes. Nothing is synced:
+ * after a crash of the host the machine is gone anyway. */
+static int rewrite_config(cubby *host, const struct box_config *config, cubby_error *err)
+{
+        AUTO_FD int dir = open_folder(host, config->id, err);
+        AUTO_BUFFER struct buffer json;
+        buffer_init(&json, BOX_CONFIG_BYTES_MAX);
+        if (dir < 0 || box_config_encode(config, &json, err) < 0)
+                return -1;
+        return box_write_quickly(dir, BOX_CONFIG_NAME, json.data, json.size, err);
+}
+
+int box_record_new(cubby *host, struct box_config *config, bool made_up, int disk_fd,
+        cubby_box **ret, cubby_error *err)
+{
+        if (insert_record(host, config, made_up, false, err) < 0)
+                return -1;
+        if (publish_folder(host, config, disk_fd, err) < 0) {
+                (void)box_record_remove(host->home, config->id, NULL);
+                return cubby_error_wrap(err, "creating box '%s'", config->name);
+        }
+        return box_open(host, config->id, ret, err);
+}
+
+/* The spare whose id the config has becomes the box. */
+static int adopt_spare(
+        cubby *host, struct box_config *config, bool made_up, cubby_box **ret, cubby_error *err)
+{
+        if (insert_record(host, config, made_up, true, err) < 0) {
+                saved_unclaim(host, config);
+                return -1;
+        }
+        if (rewrite_config(host, config, err) < 0) {
+                (void)box_record_remove(host->home, config->id, NULL);
+                saved_remove_spare(host, config->id);
+                return cubby_error_wrap(err, "creating box '%s'", config->name);
+        }
+        return box_open(host, config->id, ret, err);
+}
+
 int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, cubby_error *err)
 {
         AUTO_CONFIG struct box_config config = {0};
@@ -233,12 +289,12 @@ int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, c
         /* gc takes it alone: a record whose folder is still being made is no leftover */
         AUTO_LOCK int lock = -1;
         if (home_lock(host->home, "boxes", false, deadline_after_ms(CREATE_LOCK_MS), &lock, err) <
-                        0 ||
-                insert_record(host, &config, options->name == NULL, err) < 0)
+                0)
                 return cubby_error_wrap(err, "creating a box");
-        if (publish_folder(host, &config, err) < 0) {
-                (void)box_record_remove(host->home, config.id, NULL);
-                return cubby_error_wrap(err, "creating box '%s'", config.name);
-        }
-        return box_open(host, config.id, ret, err);
+        bool made_up = options->name == NULL;
+        int spare = saved_claim(host, &config, err);
+        int made = spare < 0 ? -1
+                : spare > 0  ? adopt_spare(host, &config, made_up, ret, err)
+                             : box_record_new(host, &config, made_up, -1, ret, err);
+        return made < 0 ? cubby_error_wrap(err, "creating a box") : 0;
 }
