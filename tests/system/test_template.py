@@ -154,8 +154,8 @@ def test_clones_have_nothing_in_common(home):
 def test_without_the_reseed_they_would_be_equal(home, tmp_path):
     """The control: an agent that leaves the reseed out gives the same bytes twice."""
     for program in ("cubby-shim", "cubby-keeper"):
-        (tmp_path / program).symlink_to(BUILD / program)
-    (tmp_path / "cubby-agent").symlink_to(BUILD / "cubby-agent-unseeded")
+        shutil.copy2(BUILD / program, tmp_path / program)
+    shutil.copy2(BUILD / "cubby-agent-unseeded", tmp_path / "cubby-agent")
     unseeded = {"CUBBY_LIBEXEC": str(tmp_path)}
     home.ok("template", "build", "-m", "256M", "busybox", env=unseeded, timeout=180)
     seen = [home.ok("run", "--rm", "-m", "256M", "busybox", "sh", "-c", IDENTITY,
