@@ -13,7 +13,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from conftest import Cubby, close_home, wait_for
+from conftest import BUILD, Cubby, close_home, wait_for
 
 CANARY = f"canary-{uuid.uuid4()}"
 IDENTITY = ("head -c 1024 /dev/urandom | od -An -tx1 | tr -d ' \\n'; echo; "
@@ -149,6 +149,21 @@ def test_clones_have_nothing_in_common(home):
             assert sum(lines[0][:size] in other[0] for other in seen) == 1
         assert int(lines[5]) >= 2
     wait_for(lambda: template_spares(home) == 0, 20, "the end of the spares")
+
+
+def test_without_the_reseed_they_would_be_equal(home, tmp_path):
+    """The control: an agent that leaves the reseed out gives the same bytes twice."""
+    for program in ("cubby-shim", "cubby-keeper"):
+        shutil.copy2(BUILD / program, tmp_path / program)
+    shutil.copy2(BUILD / "cubby-agent-unseeded", tmp_path / "cubby-agent")
+    unseeded = {"CUBBY_LIBEXEC": str(tmp_path)}
+    home.ok("template", "build", "-m", "256M", "busybox", env=unseeded, timeout=180)
+    seen = [home.ok("run", "--rm", "-m", "256M", "busybox", "sh", "-c", IDENTITY,
+                    env=unseeded).split("\n")[0] for _ in range(6)]
+    assert len(set(seen)) < len(seen)
+    end_keepers(home)
+    for left in templates_of(home):
+        home.ok("template", "rm", left["key"])
 
 
 def template_spares(cubby):
