@@ -100,6 +100,7 @@ typedef struct cubby_import_options {
         size_t size;
         const char *name;     /* NULL: the name that the source carries, else untagged */
         const char *platform; /* "linux/amd64" by default, when an index has several */
+        int64_t timeout_ms;   /* 0: none */
 } cubby_import_options;
 
 /*
@@ -110,7 +111,7 @@ typedef struct cubby_import_options {
  * CUBBY_LIMIT_* names in docs/images.md.
  *
  * CUBBY_E_NOT_FOUND no such source; CUBBY_E_IMAGE malformed; CUBBY_E_DIGEST a
- * digest or size differs; CUBBY_E_LIMIT a bomb; CUBBY_E_NO_SPACE.
+ * digest or size differs; CUBBY_E_LIMIT a bomb; CUBBY_E_NO_SPACE; CUBBY_E_TIMEOUT.
  */
 CUBBY_API int cubby_image_import(cubby *cubby, const char *source,
         const cubby_import_options *options, cubby_image_info *ret, cubby_error *err);
@@ -211,7 +212,7 @@ typedef struct cubby_box_info {
                             "" while not running */
         char *reason;    /* why it ended: "exited", "stopped", "killed", "ttl",
                             "vmm-died", "guest-shutdown", "protocol", "boot-failed",
-                            "shim-died"; "" while it lives */
+                            "shim-died", "damaged" (its config cannot be used); "" while it lives */
         char *detail;    /* a sentence about that, or "" */
         int state;       /* enum cubby_box_state */
         int exit_code;   /* of its command, 128+N for a signal; -1 while unknown */

@@ -40,6 +40,8 @@ struct cubby_box {
         uint32_t slot;
         int dir_fd;
         struct box_config config; /* as it was when the handle was made; its name may be old */
+        cubby_error damage; /* not CUBBY_OK: config.json cannot be used and `config` is empty; such
+                               a box can be looked at, stopped and removed */
 };
 
 static inline void cleanup_box_config(struct box_config *config)
@@ -77,6 +79,8 @@ int box_disk_make(
 /* create.c */
 int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, cubby_error *err);
 int box_open(cubby *host, const char *name, cubby_box **ret, cubby_error *err);
+/* CUBBY_OK, or why this box can only be looked at and removed. */
+int box_check_whole(const cubby_box *box, cubby_error *err);
 int box_open_record(
         cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err);
 void box_close(cubby_box *box);
@@ -99,7 +103,8 @@ int box_life(const cubby_box *box, enum box_life *ret, cubby_error *err);
 int box_lock(const cubby_box *box, int64_t deadline_ms, int *ret_fd, cubby_error *err);
 int box_write_started(const cubby_box *box, const struct box_started *started, cubby_error *err);
 bool box_read_started(const cubby_box *box, struct box_started *ret);
-/* The end of the last run; "shim-died" when the shim could not write it. */
+/* The end of the last run; "shim-died" when the shim could not write it.
+ * CUBBY_E_NOT_FOUND when the box was removed meanwhile. */
 int box_read_end(const cubby_box *box, struct box_exit *ret, cubby_error *err);
 /* What `wait` answers for it. */
 int box_exit_code(const struct box_exit *exit);
@@ -111,6 +116,8 @@ void box_reap(cubby_box *box);
 /* control.c */
 int box_stop(cubby_box *box, int64_t timeout_ms, cubby_error *err);
 int box_kill(cubby_box *box, int signal, cubby_error *err);
+/* Ends a living box at once; it stays, also when it was made to be removed then. */
+int box_end(const cubby_box *box, cubby_error *err);
 int box_pause(cubby_box *box, bool pause, cubby_error *err);
 int box_ping(cubby_box *box, int64_t timeout_ms, cubby_error *err);
 int box_wait(cubby_box *box, int64_t timeout_ms, int *ret_exit_code, cubby_error *err);

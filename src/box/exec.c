@@ -461,7 +461,7 @@ static int await_start(cubby_exec *exec, int64_t deadline_ms, cubby_error *err)
 int box_exec_start(
         cubby_box *box, const cubby_exec_options *options, cubby_exec **ret, cubby_error *err)
 {
-        if (check(options, err) < 0)
+        if (box_check_whole(box, err) < 0 || check(options, err) < 0)
                 return -1;
         AUTO_BUFFER struct buffer payload;
         buffer_init(&payload, BOX_ARGUMENT_BYTES_MAX);
@@ -666,6 +666,14 @@ static int64_t take_room(cubby_exec *exec, size_t size, int64_t deadline_ms, cub
         }
 }
 
+/* Nothing of it was sent, or the connection is of no use any more. */
+static void give_room_back(cubby_exec *exec, uint32_t size)
+{
+        (void)pthread_mutex_lock(&exec->lock);
+        exec->stdin_window += size;
+        (void)pthread_mutex_unlock(&exec->lock);
+}
+
 int64_t box_exec_write(
         cubby_exec *exec, const void *data, size_t size, int64_t timeout_ms, cubby_error *err)
 {
@@ -682,8 +690,10 @@ int64_t box_exec_write(
                         break;
                 /* a frame is sent wholly or the connection is of no use any more */
                 if (send_frame(exec, FRAME_DATA, CHANNEL_STDIN, next + done, (size_t)piece,
-                            send_deadline(exec), err) < 0)
+                            send_deadline(exec), err) < 0) {
+                        give_room_back(exec, (uint32_t)piece);
                         return done > 0 ? (int64_t)done : -1;
+                }
                 done += (size_t)piece;
         }
         if (done == 0 && size > 0)

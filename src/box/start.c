@@ -192,6 +192,8 @@ static int start_locked(cubby_box *box, struct parts *parts, cubby_error *err)
 
 int box_start(cubby_box *box, cubby_error *err)
 {
+        if (box_check_whole(box, err) < 0)
+                return -1;
         AUTO_PARTS struct parts parts = {
                 .lock = -1, .rootfs = -1, .vmlinux = -1, .initramfs = -1, .status = -1};
         if (box_lock(box, deadline_after_ms(LOCK_MS), &parts.lock, err) < 0)

@@ -221,7 +221,8 @@ bool boot_resumed(struct shim *shim, struct slice payload)
 {
         struct message_resumed resumed;
         if (shim->phase != PHASE_RESUME || !message_resumed_decode(payload, &resumed) ||
-                resumed.nonce != shim->nonce)
+                resumed.nonce != shim->nonce || resumed.generation < 1 ||
+                resumed.generation > INT64_MAX)
                 return false;
         shim->session = shim->nonce;
         shim->generation = resumed.generation;

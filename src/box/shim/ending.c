@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #define EXIT_BYTES_MAX (16U * 1024U)
@@ -60,7 +61,7 @@ static void unpause(struct shim *shim)
         if (!shim->paused || shim->engine->unpause(shim->machine, NULL) < 0)
                 return; /* what stays paused is killed in the end */
         shim->paused = false;
-        shim->part_deadline_ms = DEADLINE_NEVER;
+        guest_watch_part(shim);
 }
 
 void end_shutdown(struct shim *shim, int64_t timeout_ms)
@@ -158,6 +159,10 @@ void end_publish(struct shim *shim)
         if (shim->listen_fd >= 0)
                 (void)unlink(BOX_SOCKET_NAME);
         close_quietly(take_fd(&shim->listen_fd));
+        /* A process that the creator's program forked meanwhile may share the open file:
+         * closing it would not do. */
+        if (shim->lock_fd >= 0)
+                (void)flock(shim->lock_fd, LOCK_UN);
         close_quietly(take_fd(&shim->lock_fd));
         if (shim->failed)
                 boot_report(shim, REPORT_FAILED, shim->error.message);

@@ -160,12 +160,7 @@ static bool on_exec_frame(struct shim *shim, struct stream *stream, const struct
 void guest_error(const struct message_error *message, cubby_error *ret)
 {
         char text[GUEST_TEXT_MAX];
-        size_t size = message->text.size < sizeof text ? message->text.size : sizeof text - 1;
-        for (size_t i = 0; i < size; i++) {
-                uint8_t byte = message->text.data[i];
-                text[i] = byte < 0x20 || byte == 0x7f ? '?' : (char)byte;
-        }
-        text[size] = '\0';
+        slice_show(message->text, text, sizeof text);
         (void)cubby_error_set(ret, (int)message->code, "%s", text);
         ret->sys_errno = (int)message->sys_errno;
 }
@@ -273,6 +268,14 @@ void guest_frame(struct shim *shim, const struct frame *frame)
                 violation(shim);
 }
 
+void guest_watch_part(struct shim *shim)
+{
+        if (shim->paused || !connection_has_part(&shim->agent))
+                shim->part_deadline_ms = DEADLINE_NEVER;
+        else if (shim->part_deadline_ms == DEADLINE_NEVER)
+                shim->part_deadline_ms = deadline_after_ms(shim->options->part_ms);
+}
+
 bool guest_read(struct shim *shim)
 {
         long got = connection_read(&shim->agent);
@@ -290,9 +293,7 @@ bool guest_read(struct shim *shim)
                 return false;
         if (have < 0)
                 broken(shim, "a frame is longer than allowed");
-        else if (!connection_has_part(&shim->agent))
-                shim->part_deadline_ms = DEADLINE_NEVER;
-        else if (shim->part_deadline_ms == DEADLINE_NEVER)
-                shim->part_deadline_ms = deadline_after_ms(shim->options->part_ms);
+        else
+                guest_watch_part(shim);
         return got > 0;
 }

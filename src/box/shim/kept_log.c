@@ -84,8 +84,12 @@ static int rotate(struct kept_log *log)
         if (renameat(log->dir_fd, NAME_NOW, log->dir_fd, NAME_BEFORE) < 0)
                 return -1;
         int fd = open_segment(log->dir_fd, O_EXCL);
-        if (fd < 0)
+        if (fd < 0) {
+                int saved = errno; /* back, so that it can be tried again */
+                (void)renameat(log->dir_fd, NAME_BEFORE, log->dir_fd, NAME_NOW);
+                errno = saved;
                 return -1;
+        }
         close_quietly(log->before_fd);
         log->before_fd = log->fd;
         log->fd = fd;

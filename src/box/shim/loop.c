@@ -75,7 +75,7 @@ static void on_timers(struct shim *shim, int64_t now_ms)
                 shim->ttl_deadline_ms = DEADLINE_NEVER;
                 end_stop(shim, "ttl", STOP_ON_SIGNAL_MS);
         }
-        if (now_ms >= shim->part_deadline_ms && !shim->paused)
+        if (now_ms >= shim->part_deadline_ms)
                 end_kill(shim, "protocol",
                         "the agent broke the protocol: half a frame, then silence");
         if (shim->phase != PHASE_GONE)

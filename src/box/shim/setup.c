@@ -77,6 +77,7 @@ int setup_descriptors(struct shim *shim, cubby_error *err)
                 return cubby_error_errno(err, errno, "entering the box's folder");
 
         (void)signal(SIGPIPE, SIG_IGN);
+        (void)signal(SIGXFSZ, SIG_IGN); /* a VMM may have made the console larger than our limit */
         (void)signal(SIGHUP, SIG_IGN);
         (void)signal(SIGINT, SIG_IGN);
         sigset_t set;

@@ -111,7 +111,7 @@ enum phase {
 struct command {
         bool exists;
         bool ended;
-        bool seen; /* a client has attached or waited */
+        bool seen; /* a client has attached */
         bool input_ended;
         struct stream *stream;
         struct kept_place first;      /* where this run's output begins */
@@ -203,6 +203,8 @@ void boot_late(struct shim *shim);
 /* guest.c */
 bool guest_read(struct shim *shim); /* false: nothing more is there */
 void guest_frame(struct shim *shim, const struct frame *frame);
+/* A frame that has begun has to be whole in time; a paused machine has all the time. */
+void guest_watch_part(struct shim *shim);
 /* What the guest says, cut off at GUEST_TEXT_MAX, no byte of it harmful to show. */
 void guest_error(const struct message_error *message, cubby_error *ret);
 bool guest_send(struct shim *shim, uint16_t type, uint16_t flags, uint64_t stream,
