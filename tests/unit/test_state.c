@@ -318,6 +318,33 @@ static void test_odd_umask(void **state)
         }
 }
 
+/* A leftover that cannot be removed (it is too deep) keeps nobody out. */
+static void test_stubborn_leftover(void **state)
+{
+        struct place *place = *state;
+        int tmp = home_folder(place->home, HOME_TMP);
+        int fds[100];
+        uint64_t freed = 0;
+        assert_int_equal(mkdirat(tmp, "w-deep", 0700), 0);
+        fds[0] = openat(tmp, "w-deep", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        for (size_t i = 1; i < 100; i++) {
+                assert_int_equal(mkdirat(fds[i - 1], "d", 0700), 0);
+                fds[i] = openat(fds[i - 1], "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                assert_true(fds[i] >= 0);
+        }
+        (void)close(openat(tmp, "v-plain", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+        (void)close(openat(tmp, "x-plain", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+        assert_int_equal(home_sweep(place->home, &freed, NULL), 0);
+        assert_int_equal(faccessat(tmp, "v-plain", F_OK, 0), -1);
+        assert_int_equal(faccessat(tmp, "x-plain", F_OK, 0), -1);
+        assert_int_equal(faccessat(tmp, "w-deep", F_OK, 0), 0);
+        for (size_t i = 99; i > 0; i--) {
+                close_quietly(fds[i]);
+                assert_int_equal(unlinkat(fds[i - 1], "d", AT_REMOVEDIR), 0);
+        }
+        close_quietly(fds[0]);
+}
+
 /* What a killed writer of a record leaves beside it. */
 static void test_drafts(void **state)
 {
@@ -915,6 +942,7 @@ int main(void)
                 WITH_HOME(test_lock_of_killed),
                 WITH_HOME(test_locks_and_forks),
                 WITH_HOME(test_odd_umask),
+                WITH_HOME(test_stubborn_leftover),
                 WITH_HOME(test_drafts),
                 WITH_HOME(test_temporary),
                 WITH_HOME(test_images),

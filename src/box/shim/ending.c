@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #define EXIT_BYTES_MAX (16U * 1024U)
@@ -179,6 +180,8 @@ int end_finish(struct shim *shim)
         }
         if (shim->listen_fd >= 0)
                 (void)unlink(BOX_SOCKET_NAME);
+        /* by name: a fork of the program that made it may hold a copy of the descriptor */
+        (void)flock(shim->lock_fd, LOCK_UN);
         close_quietly(take_fd(&shim->lock_fd));
         if (shim->failed)
                 boot_report(shim, REPORT_FAILED, shim->error.message);
