@@ -652,9 +652,37 @@ static void log_goes_to_its_callback(void **state)
         log_line(&(struct log){0}, LOG_ERROR, "nobody");
 }
 
+static void test_slice_show(void **state)
+{
+        static const struct {
+                const char *text;
+                size_t size; /* of the copy */
+                const char *shown;
+        } rows[] = {
+                {"", 8, ""},
+                {"plain", 8, "plain"},
+                {"plain", 3, "pl"},
+                {"plain", 1, ""},
+                {"\x1b[2J\n\t\x7f", 16, "?[2J???"},
+                {"\xc3\xa4\xc2\xa0", 16, "\xc3\xa4\xc2\xa0"},
+                {"\xc2\x9b\x33m", 16, "??3m"}, /* CSI as UTF-8, and as a byte */
+                {"a\x9b\x33m", 16, "a?3m"},
+                {"\x80", 16, "?"},
+                {"\xe2\x82\xac", 16, "\xe2\x82\xac"}, /* these bytes go on */
+                {"\xc2", 16, "\xc2"},
+        };
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+                char shown[16];
+                struct slice slice = {(const uint8_t *)rows[i].text, strlen(rows[i].text)};
+                slice_show(slice, shown, rows[i].size);
+                assert_string_equal(shown, rows[i].shown);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_slice_show),
                 cmocka_unit_test(error_text_reads_outside_in),
                 cmocka_unit_test(error_text_is_cut_not_overrun),
                 cmocka_unit_test(error_text_is_printable_utf8),

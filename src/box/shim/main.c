@@ -5,8 +5,7 @@ int main(void)
 {
         static const struct shim_options options = {.find_engine = engine_find,
                 .part_ms = 30000,
-                .stall_ms = 30000,
-                .drain_ms = 10000,
+                .drain_ms = 3600000,
                 .shutdown_ms = 2000,
                 .linger_ms = 1000};
         return shim_main(&options);
