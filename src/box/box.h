@@ -103,7 +103,8 @@ int box_life(const cubby_box *box, enum box_life *ret, cubby_error *err);
 int box_lock(const cubby_box *box, int64_t deadline_ms, int *ret_fd, cubby_error *err);
 int box_write_started(const cubby_box *box, const struct box_started *started, cubby_error *err);
 bool box_read_started(const cubby_box *box, struct box_started *ret);
-/* The end of the last run; "shim-died" when the shim could not write it. */
+/* The end of the last run; "shim-died" when the shim could not write it.
+ * CUBBY_E_NOT_FOUND when the box was removed meanwhile. */
 int box_read_end(const cubby_box *box, struct box_exit *ret, cubby_error *err);
 /* What `wait` answers for it. */
 int box_exit_code(const struct box_exit *exit);

@@ -229,6 +229,30 @@ int box_ping(cubby_box *box, int64_t timeout_ms, cubby_error *err)
         return 0;
 }
 
+/* Waits until the shim closes the connection. `*ret_code` is set when the box's
+ * command has ended: whoever waits beside us may remove the record of it. */
+static int watch_end(const cubby_box *box, int64_t deadline_ms, int *ret_code, cubby_error *err)
+{
+        AUTO(client) struct client *client = NULL;
+        cubby_error problem = {0};
+        if (box_connect(box, deadline_ms, &client, NULL) < 0 ||
+                client_send(client, FRAME_SHIM_WAIT, 0, client_new_stream(client), NULL, 0,
+                        deadline_ms, NULL) < 0)
+                return 0; /* the lock tells the rest */
+        struct frame frame;
+        while (client_next(client, deadline_ms, &frame, &problem) == 0) {
+                struct message_exit exit;
+                if (frame.type == FRAME_EXIT &&
+                        message_exit_decode(
+                                (struct slice){.data = frame.payload, .size = frame.length}, &exit))
+                        *ret_code = exit.signal > 0 ? 128 + (int)exit.signal : (int)exit.code;
+        }
+        if (problem.code == CUBBY_E_TIMEOUT)
+                return cubby_error_set(
+                        err, CUBBY_E_TIMEOUT, "box '%s' still runs", box->config.name);
+        return 0;
+}
+
 int box_wait(cubby_box *box, int64_t timeout_ms, int *ret_exit_code, cubby_error *err)
 {
         int64_t deadline = deadline_after_ms(timeout_ms);
@@ -238,21 +262,20 @@ int box_wait(cubby_box *box, int64_t timeout_ms, int *ret_exit_code, cubby_error
         if (life == BOX_NEVER_STARTED)
                 return cubby_error_set(
                         err, CUBBY_E_STATE, "box '%s' was not started yet", box->config.name);
-        if (life == BOX_ALIVE) {
-                /* the shim closes the connection when the end is published */
-                AUTO(client) struct client *client = NULL;
-                cubby_error problem = {0};
-                if (box_connect(box, deadline, &client, &problem) == 0 &&
-                        drain(client, deadline, &problem) < 0 && problem.code == CUBBY_E_TIMEOUT)
-                        return cubby_error_set(
-                                err, CUBBY_E_TIMEOUT, "box '%s' still runs", box->config.name);
-                if (box_wait_end(box, deadline, err) < 0)
-                        return -1;
-        }
+        int code = -1;
+        if (life == BOX_ALIVE &&
+                (watch_end(box, deadline, &code, err) < 0 || box_wait_end(box, deadline, err) < 0))
+                return -1;
         struct box_exit end;
-        if (box_read_end(box, &end, err) < 0)
+        cubby_error problem = {0};
+        if (box_read_end(box, &end, &problem) == 0) {
+                code = box_exit_code(&end);
+        } else if (code < 0 || problem.code != CUBBY_E_NOT_FOUND) {
+                if (err != NULL)
+                        *err = problem;
                 return cubby_error_wrap(err, "waiting for box '%s'", box->config.name);
-        *ret_exit_code = box_exit_code(&end);
+        }
+        *ret_exit_code = code;
         box_reap(box);
         return 0;
 }

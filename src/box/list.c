@@ -103,6 +103,11 @@ static int fill_ended(const cubby_box *box, cubby_box_info *info, cubby_error *e
         struct box_exit end = {.exit_code = -1};
         cubby_error problem = {0};
         if (box_read_end(box, &end, &problem) < 0) {
+                if (problem.code == CUBBY_E_NOT_FOUND) {
+                        if (err != NULL)
+                                *err = problem;
+                        return -1;
+                }
                 (void)snprintf(end.reason, sizeof end.reason, "shim-died");
                 (void)snprintf(end.detail, sizeof end.detail, "%.500s", problem.message);
         }

@@ -111,7 +111,7 @@ enum phase {
 struct command {
         bool exists;
         bool ended;
-        bool seen; /* a client has attached or waited */
+        bool seen; /* a client has attached */
         bool input_ended;
         struct stream *stream;
         struct kept_place first;      /* where this run's output begins */
