@@ -36,6 +36,8 @@ const struct command *const commands[] = {
         &command_image_tag,
         &command_image_rm,
         &command_kernel_ensure,
+        &command_kernel_add,
+        &command_kernel_ls,
         &command_gc,
         &command_doctor,
         &command_version,

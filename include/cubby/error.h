@@ -21,7 +21,7 @@ extern "C" {
 /* Marks what libcubby exports. */
 #define CUBBY_API __attribute__((visibility("default")))
 
-#define CUBBY_ERROR_MESSAGE_MAX 1024
+#define CUBBY_ERROR_MESSAGE_MAX 3072 /* room for the end of a console */
 
 enum cubby_code {
         CUBBY_OK = 0,

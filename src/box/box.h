@@ -40,6 +40,8 @@ struct cubby_box {
         uint32_t slot;
         int dir_fd;
         struct box_config config; /* as it was when the handle was made; its name may be old */
+        cubby_error damage; /* not CUBBY_OK: config.json cannot be used and `config` is empty; such
+                               a box can be looked at, stopped and removed */
 };
 
 static inline void cleanup_box_config(struct box_config *config)
@@ -51,6 +53,8 @@ static inline void cleanup_box_config(struct box_config *config)
 /* home.c */
 int box_home_open(const cubby_open_options *options, cubby **ret, cubby_error *err);
 void box_home_close(cubby *host);
+/* Once for each home and boot of the host. */
+void box_announce_emulation(const cubby *host);
 void box_progress(
         const cubby *host, const char *stage, const char *detail, uint64_t done, uint64_t total);
 
@@ -75,6 +79,8 @@ int box_disk_make(
 /* create.c */
 int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, cubby_error *err);
 int box_open(cubby *host, const char *name, cubby_box **ret, cubby_error *err);
+/* CUBBY_OK, or why this box can only be looked at and removed. */
+int box_check_whole(const cubby_box *box, cubby_error *err);
 int box_open_record(
         cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err);
 void box_close(cubby_box *box);

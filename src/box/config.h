@@ -108,13 +108,14 @@ enum shim_fd {
 };
 
 /* One packet on SHIM_FD_STATUS. The creator and the shim are the same build, so
- * the packet is the struct. The shim sends progress, then ready or failed, then
- * closes. A close without either is a crash of the shim. */
+ * the packet is the struct. The shim sends progress and once its machine, then ready or
+ * failed, then closes. A close without either is a crash of the shim. */
 struct shim_report {
-        enum { REPORT_PROGRESS = 1, REPORT_READY, REPORT_FAILED } kind;
+        enum { REPORT_PROGRESS = 1, REPORT_MACHINE, REPORT_READY, REPORT_FAILED } kind;
         int code; /* failed: enum cubby_code */
         int sys_errno;
-        char text[CUBBY_ERROR_MESSAGE_MAX]; /* progress: the stage; failed: the sentence */
+        char text[CUBBY_ERROR_MESSAGE_MAX]; /* progress: the stage; machine and ready: the
+                                               isolation; failed: the sentence */
 };
 
 #endif

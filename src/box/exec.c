@@ -461,7 +461,7 @@ static int await_start(cubby_exec *exec, int64_t deadline_ms, cubby_error *err)
 int box_exec_start(
         cubby_box *box, const cubby_exec_options *options, cubby_exec **ret, cubby_error *err)
 {
-        if (check(options, err) < 0)
+        if (box_check_whole(box, err) < 0 || check(options, err) < 0)
                 return -1;
         AUTO_BUFFER struct buffer payload;
         buffer_init(&payload, BOX_ARGUMENT_BYTES_MAX);

@@ -147,6 +147,13 @@ static int fill(const cubby_box *box, const char *name, cubby_box_info *info, cu
                 return cubby_error_no_memory(err);
         if (life == BOX_ALIVE)
                 return fill_running(box, info, err);
+        if (box->damage.code != CUBBY_OK) {
+                info->state = CUBBY_BOX_FAILED;
+                return set_text(&info->reason, "damaged", err) < 0 ||
+                                set_text(&info->detail, box->damage.message, err) < 0
+                        ? -1
+                        : 0;
+        }
         return life == BOX_ENDED ? fill_ended(box, info, err) : 0;
 }
 

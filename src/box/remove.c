@@ -18,7 +18,7 @@ static int remove_folder(cubby *host, const char *id, cubby_error *err)
 {
         char name[32];
         AUTO_FD int dir = -1;
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_make_temporary(host->home, name, &dir, &lock, err) < 0)
                 return -1;
         int result = 0;
@@ -58,6 +58,8 @@ int box_remove(cubby_box *box, bool force, cubby_error *err)
 
 int box_rename(cubby_box *box, const char *name, cubby_error *err)
 {
+        if (box_check_whole(box, err) < 0)
+                return -1;
         struct box_config renamed = box->config;
         renamed.name = (char *)(uintptr_t)name;
         AUTO_BUFFER struct buffer json;

@@ -98,6 +98,14 @@ static int launch(const cubby_box *box, struct parts *parts, int *ret_pidfd, cub
         return spawn_detached(&options, ret_pidfd, err);
 }
 
+/* Emulation that nobody asked for is never silent. */
+static void tell_isolation(const cubby_box *box, const char *isolation)
+{
+        log_line(&box->cubby->log, LOG_INFO, "box '%s': isolation %s", box->config.name, isolation);
+        if (strcmp(isolation, "emulated") == 0 && strcmp(box->config.accel, "auto") == 0)
+                box_announce_emulation(box->cubby);
+}
+
 /* 1 ready, 0 progress, -1 failed. */
 static int read_report(
         const cubby_box *box, int status, struct shim_report *report, cubby_error *err)
@@ -113,6 +121,9 @@ static int read_report(
         switch (report->kind) {
         case REPORT_PROGRESS:
                 box_progress(box->cubby, "boot", report->text, 0, 0);
+                return 0;
+        case REPORT_MACHINE:
+                tell_isolation(box, report->text);
                 return 0;
         case REPORT_READY:
                 return 1;
@@ -181,6 +192,8 @@ static int start_locked(cubby_box *box, struct parts *parts, cubby_error *err)
 
 int box_start(cubby_box *box, cubby_error *err)
 {
+        if (box_check_whole(box, err) < 0)
+                return -1;
         AUTO_PARTS struct parts parts = {
                 .lock = -1, .rootfs = -1, .vmlinux = -1, .initramfs = -1, .status = -1};
         if (box_lock(box, deadline_after_ms(LOCK_MS), &parts.lock, err) < 0)

@@ -251,6 +251,7 @@ static int put_entry(struct reading *reading, struct archive_entry *entry, cubby
                 result = put_file(reading, entry, &facts, err);
                 break;
         case S_IFLNK:
+                facts.mode |= 0777; /* as Linux shows every link, whatever the archive says */
                 facts.target = archive_entry_symlink(entry);
                 if (facts.target == NULL || facts.target[0] == '\0')
                         return cubby_error_set(err, CUBBY_E_IMAGE, "a symbolic link to nothing");

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/stream.h"
 
+#include "base/clock.h"
 #include "base/fd.h"
 
 #include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
 #include <openssl/evp.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -93,6 +95,25 @@ bool digest_valid(const char *digest)
 
 /* ---- packed bytes ---- */
 
+/* A pipe may never give anything. 0 when it has something, -1 with stream->failure. */
+static int wait_packed(struct stream *stream)
+{
+        struct pollfd source = {.fd = stream->blob->fd, .events = POLLIN};
+        for (;;) {
+                int left = deadline_left_ms(stream->limits->deadline_ms);
+                if (left == 0)
+                        return cubby_error_set(&stream->failure, CUBBY_E_TIMEOUT,
+                                "the image was not read in time");
+                if (stream->blob->size != BLOB_TO_END)
+                        return 0;
+                int ready = poll(&source, 1, left);
+                if (ready > 0)
+                        return 0;
+                if (ready < 0 && errno != EINTR)
+                        return cubby_error_errno(&stream->failure, errno, "waiting for the image");
+        }
+}
+
 /* Returns bytes, 0 at the end, -1 with stream->failure. */
 static ssize_t read_packed(struct stream *stream)
 {
@@ -102,6 +123,8 @@ static ssize_t read_packed(struct stream *stream)
         size_t want = left < READ_BYTES ? (size_t)left : READ_BYTES;
         if (want == 0)
                 return 0;
+        if (wait_packed(stream) < 0)
+                return -1;
         ssize_t got;
         do {
                 got = to_end ? read(blob->fd, stream->buffer, want)

@@ -135,6 +135,10 @@ static void read_reports(struct test_box *box, int status_fd)
                                 box->stages + used, sizeof box->stages - used, "%s ", report.text);
                         continue;
                 }
+                if (report.kind == REPORT_MACHINE) {
+                        assert_string_equal(report.text, "none"); /* of the engines for tests */
+                        continue;
+                }
                 assert_false(box->reported); /* one verdict */
                 box->report = report;
                 box->reported = true;

@@ -280,6 +280,19 @@ static const struct {
         {"hello-again", hello_again},
 };
 
+/* As an agent that cannot boot: something on the console, then the reason. */
+static void boot_error(struct actor *actor)
+{
+        AUTO_BUFFER struct buffer payload;
+        buffer_init(&payload, 8192);
+        static uint8_t text[4000] = "stage 'root disks': no \x1b[2Jdisk";
+        memset(text + 32, 'x', sizeof text - 32);
+        struct message_error error = {
+                .code = CUBBY_E_NOT_FOUND, .text = {.data = text, .size = sizeof text}};
+        if (message_error_encode(&payload, &error))
+                say(actor, FRAME_ERROR, 0, 0, payload.data, payload.size);
+}
+
 static void play(int fd, const char *script)
 {
         struct actor actor = {.fd = fd};
@@ -289,6 +302,10 @@ static void play(int fd, const char *script)
         if (strcmp(script, "boot-garbage") == 0)
                 for (;;)
                         say_raw(&actor, "GET / HTTP/1.1\r\n", 16);
+        if (strcmp(script, "boot-error") == 0) {
+                boot_error(&actor);
+                deaf(&actor);
+        }
         say_hello(&actor, strcmp(script, "old-version") == 0 ? 99 : WIRE_VERSION);
         say_resumed(&actor, strcmp(script, "wrong-nonce") == 0,
                 strcmp(script, "huge-generation") == 0 ? UINT64_MAX : 1);
@@ -304,10 +321,19 @@ struct machine {
         int agent;
 };
 
+static void fill_console(int fd)
+{
+        for (int i = 0; i < 200; i++)
+                (void)dprintf(fd, "console line %03d: the guest says a word or two\n", i);
+}
+
 static int script_start(const struct machine_config *config, struct machine **ret, cubby_error *err)
 {
         struct machine *machine = calloc(1, sizeof *machine);
         int ends[2];
+        const char *script = getenv("CUBBY_TEST_SCRIPT");
+        if (script != NULL && strcmp(script, "boot-error") == 0)
+                fill_console(config->console_fd);
         if (machine == NULL || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
                 return cubby_error_no_memory(err);
         pid_t pid = fork();
@@ -317,7 +343,6 @@ static int script_start(const struct machine_config *config, struct machine **re
                 (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
                 (void)dup2(ends[1], 3);
                 (void)syscall(SYS_close_range, 4U, ~0U, 0U);
-                const char *script = getenv("CUBBY_TEST_SCRIPT");
                 play(3, script == NULL ? "" : script);
                 _exit(0);
         }

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -233,10 +234,12 @@ static void test_reading_after_the_end(void **state)
         box_remove(&box);
 }
 
-/* Whoever hangs up, or lets the time after the end pass, is not waited for. */
+/* Whoever hangs up, or lets the time after the end pass, is not waited for; nor is
+ * anybody when the shim is told to go. */
 static void test_not_reading_after_the_end(void **state)
 {
-        for (int hangs_up = 0; hangs_up < 2; hangs_up++) {
+        enum { PASSES, HANGS_UP, TERMINATED, WAYS };
+        for (int way = 0; way < WAYS; way++) {
                 struct test_box box;
                 struct box_setup setup = {.argv = long_echo()};
                 box_start(&box, &setup);
@@ -244,13 +247,15 @@ static void test_not_reading_after_the_end(void **state)
                 (void)send_attach(late, true);
                 await_published(&box);
                 int64_t start = clock_monotonic_ms();
-                if (hangs_up)
+                if (way == HANGS_UP)
                         client_close(late);
+                if (way == TERMINATED)
+                        assert_int_equal(kill(box.shim.pid, SIGTERM), 0);
                 struct box_exit exit;
                 box_wait_end(&box, &exit);
                 int64_t took = clock_monotonic_ms() - start;
-                assert_true(hangs_up ? took < 1000 : took > 1000 && took < 5000);
-                if (!hangs_up)
+                assert_true(way == PASSES ? took > 1000 && took < 5000 : took < 1000);
+                if (way != HANGS_UP)
                         client_close(late);
                 box_remove(&box);
         }

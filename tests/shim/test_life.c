@@ -574,8 +574,8 @@ static void test_failed_starts(void **state)
                 int code;
                 const char *text, *reason;
         } rows[] = {
-                {"fake", "", "missing-command", CUBBY_E_EXEC_NOT_FOUND, "no such command",
-                        "exec-failed"},
+                {"fake", "", "missing-command", CUBBY_E_EXEC_NOT_FOUND,
+                        "'missing-command': not found in the PATH of the box", "exec-failed"},
                 {"fake", "", "crash", CUBBY_OK, "", "vmm-died"},
                 {"nothing", "", NULL, CUBBY_E_UNSUPPORTED, "nothing", "boot-failed"},
                 {"script", "mute", NULL, CUBBY_E_VMM, "waiting for the agent", "boot-failed"},
@@ -584,6 +584,14 @@ static void test_failed_starts(void **state)
                         "protocol"},
                 {"script", "wrong-nonce", NULL, CUBBY_E_VMM, "preparing", "boot-failed"},
                 {"script", "huge-generation", NULL, CUBBY_E_VMM, "preparing", "boot-failed"},
+                {"script", "boot-error", NULL, CUBBY_E_VMM,
+                        "waiting for the agent: the agent gave up: stage 'root disks': no ?[2Jdisk",
+                        "boot-failed"},
+                {"script", "boot-error", NULL, CUBBY_E_VMM, "x; the end of its console:\nconsole ",
+                        "boot-failed"},
+                {"script", "boot-error", NULL, CUBBY_E_VMM, "\nconsole line 162:", "boot-failed"},
+                {"script", "boot-error", NULL, CUBBY_E_VMM,
+                        "line 199: the guest says a word or two", "boot-failed"},
         };
         for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
                 const char *const argv[] = {rows[i].command, NULL};

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -394,6 +395,15 @@ static void runs_have_a_deadline_and_a_ceiling(void **state)
         const char *const flood[] = {"yes", NULL};
         assert_int_equal(spawn_run(flood, &output, deadline_after_ms(10000), &err), -1);
         assert_int_equal(err.code, CUBBY_E_LIMIT);
+        assert_int_equal(spawn_run(flood, NULL, deadline_after_ms(100), &err), -1);
+        assert_int_equal(err.code, CUBBY_E_TIMEOUT);
+        /* what it leaves behind may keep its output open, but nobody waiting */
+        const char *const leaving[] = {"sh", "-c", "sleep 5 & echo done", NULL};
+        int64_t start = clock_monotonic_ms();
+        buffer_clear(&output);
+        assert_int_equal(spawn_run(leaving, &output, deadline_after_ms(10000), &err), 0);
+        assert_string_equal(buffer_text(&output), "done\n");
+        assert_true(clock_monotonic_ms() - start < 4000);
         const char *const failing[] = {"sh", "-c", "echo why >&2; exit 3", NULL};
         assert_int_equal(spawn_run(failing, NULL, deadline_after_ms(10000), &err), -1);
         assert_non_null(strstr(err.message, "exited with code 3: why"));
@@ -432,6 +442,104 @@ static void descriptors_may_swap_places(void **state)
                 close_quietly(a[i]);
                 close_quietly(b[i]);
         }
+}
+
+/* What the embedding program does with SIGCHLD is its own affair. */
+static void ignored_children_are_waited_for(void **state)
+{
+        (void)state;
+        cubby_error err = {0};
+        const char *const failing[] = {"sh", "-c", "echo why >&2; exit 3", NULL};
+        const char *const good[] = {"true", NULL};
+        const char *const missing[] = {"/nonexistent/program", NULL};
+        struct spawn_options options = {.argv = good};
+        struct child child = CHILD_NONE;
+        int status = 77;
+        assert_ptr_not_equal(signal(SIGCHLD, SIG_IGN), SIG_ERR);
+        assert_int_equal(spawn_run(good, NULL, deadline_after_ms(10000), &err), 0);
+        assert_int_equal(spawn_run(failing, NULL, deadline_after_ms(10000), &err), -1);
+        assert_non_null(strstr(err.message, "exited with code 3: why"));
+        assert_int_equal(spawn_run(missing, NULL, deadline_after_ms(10000), &err), -1);
+        assert_int_equal(err.sys_errno, ENOENT);
+        assert_int_equal(spawn(&options, &child, &err), 0);
+        assert_int_equal(child_wait(&child, deadline_after_ms(10000), &status, &err), -1);
+        assert_int_equal(err.sys_errno, ECHILD);
+        assert_int_equal(child.pid, -1); /* nobody kills a number that is not its own any more */
+        assert_int_equal(child.pidfd, -1);
+        assert_int_equal(status, 77);
+        int pidfd = -1;
+        assert_int_equal(spawn_detached(&options, &pidfd, &err), 0);
+        close_quietly(pidfd);
+        assert_ptr_not_equal(signal(SIGCHLD, SIG_DFL), SIG_ERR);
+}
+
+static void closed_standard_descriptors_are_filled(void **state)
+{
+        (void)state;
+        cubby_error err = {0};
+        AUTO_BUFFER struct buffer output;
+        buffer_init(&output, 4096);
+        const char *const argv[] = {"readlink", "/proc/self/fd/0", NULL};
+        AUTO_FD int kept = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+        assert_true(kept >= 0);
+        (void)close(STDIN_FILENO);
+        int result = spawn_run(argv, &output, deadline_after_ms(10000), &err);
+        assert_int_equal(dup2(kept, STDIN_FILENO), STDIN_FILENO);
+        assert_int_equal(result, 0);
+        assert_string_equal(buffer_text(&output), "/dev/null\n");
+}
+
+#define FORKS 60
+
+/* Forks that never call exec, as a worker pool does, and lives on with every
+ * descriptor that was open in that moment. */
+static void *fork_on(void *data)
+{
+        pid_t *pids = data;
+        for (int i = 0; i < FORKS; i++) {
+                pids[i] = fork();
+                if (pids[i] == 0) {
+                        (void)alarm(60);
+                        for (;;)
+                                (void)pause();
+                }
+        }
+        return NULL;
+}
+
+static void forks_of_other_threads_hold_nothing_up(void **state)
+{
+        (void)state;
+        pid_t pids[FORKS];
+        pthread_t thread;
+        cubby_error err = {0};
+        const char *const argv[] = {"true", NULL};
+        const char *const folder[] = {"/", NULL};
+        struct spawn_options options = {.argv = argv};
+        int64_t start = clock_monotonic_ms();
+        assert_int_equal(pthread_create(&thread, NULL, fork_on, pids), 0);
+        for (int i = 0; i < 30; i++) {
+                struct child child = CHILD_NONE;
+                int pidfd = -1;
+                int status = -1;
+                assert_int_equal(spawn(&options, &child, &err), 0);
+                assert_int_equal(child_wait(&child, deadline_after_ms(20000), &status, &err), 0);
+                assert_int_equal(status, 0);
+                assert_int_equal(spawn_detached(&options, &pidfd, &err), 0);
+                close_quietly(pidfd);
+                options.argv = folder;
+                assert_int_equal(spawn_detached(&options, &pidfd, &err), -1);
+                assert_int_equal(err.sys_errno, EACCES);
+                options.argv = argv;
+                assert_int_equal(spawn_run(argv, NULL, deadline_after_ms(20000), &err), 0);
+        }
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        for (int i = 0; i < FORKS; i++) {
+                assert_true(pids[i] > 0);
+                (void)kill(pids[i], SIGKILL);
+                assert_int_equal(waitpid(pids[i], NULL, 0), pids[i]);
+        }
+        assert_true(clock_monotonic_ms() - start < 20000);
 }
 
 static void remember_line(void *data, int level, const char *line)
@@ -503,6 +611,9 @@ int main(void)
                 cmocka_unit_test(children_get_only_named_descriptors),
                 cmocka_unit_test(runs_have_a_deadline_and_a_ceiling),
                 cmocka_unit_test(descriptors_may_swap_places),
+                cmocka_unit_test(ignored_children_are_waited_for),
+                cmocka_unit_test(closed_standard_descriptors_are_filled),
+                cmocka_unit_test(forks_of_other_threads_hold_nothing_up),
                 cmocka_unit_test(log_goes_to_its_callback),
         };
         return cmocka_run_group_tests_name("base", tests, NULL, NULL);

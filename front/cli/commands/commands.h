@@ -7,9 +7,10 @@
 extern const struct command command_attach, command_completion, command_create, command_doctor,
         command_exec, command_gc, command_help, command_image_import, command_image_inspect,
         command_image_ls, command_image_rm, command_image_tag, command_images, command_inspect,
-        command_kernel_ensure, command_kill, command_logs, command_pause, command_ps,
-        command_rename, command_restart, command_rm, command_run, command_start, command_stats,
-        command_stop, command_top, command_unpause, command_version, command_wait;
+        command_kernel_add, command_kernel_ensure, command_kernel_ls, command_kill, command_logs,
+        command_pause, command_ps, command_rename, command_restart, command_rm, command_run,
+        command_start, command_stats, command_stop, command_top, command_unpause, command_version,
+        command_wait;
 
 #define OPTIONS_END                                      \
         {                                                \

@@ -157,14 +157,18 @@ static bool on_exec_frame(struct shim *shim, struct stream *stream, const struct
         }
 }
 
+void guest_error(const struct message_error *message, cubby_error *ret)
+{
+        char text[GUEST_TEXT_MAX];
+        slice_show(message->text, text, sizeof text);
+        (void)cubby_error_set(ret, (int)message->code, "%s", text);
+        ret->sys_errno = (int)message->sys_errno;
+}
+
 static void main_failed(struct shim *shim, const struct message_error *message)
 {
         cubby_error error;
-        cubby_error_clear(&error);
-        char text[CUBBY_ERROR_MESSAGE_MAX / 2];
-        slice_show(message->text, text, sizeof text);
-        (void)cubby_error_set(&error, (int)message->code, "%s", text);
-        error.sys_errno = (int)message->sys_errno;
+        guest_error(message, &error);
         if (shim->phase < PHASE_RUNNING)
                 boot_fail(shim, "exec-failed", &error, false);
         else
@@ -246,6 +250,8 @@ static bool accept_frame(struct shim *shim, const struct frame *frame)
                 return false;
         if (frame->type == FRAME_HELLO)
                 return frame->stream == 0 && boot_hello(shim, payload_of(frame));
+        if (frame->type == FRAME_ERROR && frame->stream == 0)
+                return boot_agent_failed(shim, payload_of(frame));
         struct stream *stream = stream_find(shim, frame->stream);
         if (stream == NULL)
                 return false;

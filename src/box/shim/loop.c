@@ -57,8 +57,11 @@ static size_t fill_poll(struct shim *shim, struct pollfd *fds, int64_t now_ms)
 static void on_signals(struct shim *shim)
 {
         struct signalfd_siginfo info;
-        while (read(shim->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+        while (read(shim->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+                if (shim->published)
+                        shim->drain_deadline_ms = 0; /* nobody is waited for any more */
                 end_stop(shim, "stopped", STOP_ON_SIGNAL_MS);
+        }
 }
 
 static void on_timers(struct shim *shim, int64_t now_ms)

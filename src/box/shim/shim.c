@@ -37,10 +37,10 @@ static int set_up(struct shim *shim, cubby_error *err)
         boot_report(shim, REPORT_PROGRESS, "boot");
         shim->boot_deadline_ms = deadline_after_ms(shim->config.boot_timeout_ms);
         /* The machine first: its jail may need what the shim then gives up. */
-        if (setup_machine(shim, err) < 0 || setup_privileges(shim, err) < 0 ||
-                setup_socket(shim, err) < 0)
+        if (setup_machine(shim, err) < 0)
                 return -1;
-        return 0;
+        boot_report(shim, REPORT_MACHINE, shim->isolation);
+        return setup_privileges(shim, err) < 0 || setup_socket(shim, err) < 0 ? -1 : 0;
 }
 
 int shim_main(const struct shim_options *options)

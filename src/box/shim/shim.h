@@ -40,6 +40,7 @@
 #define BEHIND_MAX (1U << 20)       /* a client that is further behind slows the command */
 #define VIOLATIONS_MAX 1000U
 #define END_TEXT_MAX 600U
+#define GUEST_TEXT_MAX 512U
 #define CONSOLE_MAX (64U * 1024U)
 #define CONSOLE_KEPT (16U * 1024U)
 #define PING_MAX 64U
@@ -192,8 +193,9 @@ void loop_run(struct shim *shim);
 
 /* boot.c */
 void boot_report(const struct shim *shim, int kind, const char *text);
-bool boot_hello(struct shim *shim, struct slice payload);   /* false: a violation */
-bool boot_resumed(struct shim *shim, struct slice payload); /* false: a violation */
+bool boot_hello(struct shim *shim, struct slice payload);        /* false: a violation */
+bool boot_resumed(struct shim *shim, struct slice payload);      /* false: a violation */
+bool boot_agent_failed(struct shim *shim, struct slice payload); /* false: a violation */
 void boot_command_started(struct shim *shim);
 void boot_fail(struct shim *shim, const char *reason, const cubby_error *error, bool with_console);
 void boot_late(struct shim *shim);
@@ -203,6 +205,8 @@ bool guest_read(struct shim *shim); /* false: nothing more is there */
 void guest_frame(struct shim *shim, const struct frame *frame);
 /* A frame that has begun has to be whole in time; a paused machine has all the time. */
 void guest_watch_part(struct shim *shim);
+/* What the guest says, cut off at GUEST_TEXT_MAX, no byte of it harmful to show. */
+void guest_error(const struct message_error *message, cubby_error *ret);
 bool guest_send(struct shim *shim, uint16_t type, uint16_t flags, uint64_t stream,
         const void *payload, size_t size);
 /* True when new work for the agent has to wait. */

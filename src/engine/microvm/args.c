@@ -102,7 +102,9 @@ static bool add_machine(struct args *args, const struct vmm_spec *spec)
                 add(args, "-m") && add(args, "%lluM", mib) && add(args, "-smp") &&
                 add(args, "%u", spec->vcpus) && add(args, "-accel");
         if (spec->kvm)
-                return good && add(args, "kvm") && add(args, "-cpu") && add(args, "host");
+                /* software KVM refuses one MSR of the host's, which ends QEMU */
+                return good && add(args, "kvm") && add(args, "-cpu") &&
+                        add(args, spec->software_kvm ? "host,-arch-capabilities" : "host");
         return good && add(args, "tcg,tb-size=%u", VMM_TB_MIB) && add(args, "-cpu") &&
                 add(args, "max,-la57");
 }

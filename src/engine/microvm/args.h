@@ -31,6 +31,7 @@ struct vmm_spec {
         uint64_t memory_bytes;
         uint32_t vcpus;
         bool kvm;
+        bool software_kvm; /* and that without hardware */
         bool console;
         uint32_t tsc_khz; /* of the host; used without KVM */
 };

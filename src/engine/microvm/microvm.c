@@ -71,26 +71,20 @@ static int make_pair(struct socket_pair *ret, cubby_error *err)
         return 0;
 }
 
-/* Whether to use KVM; says so when it would have been wanted. */
-static int choose_accel(const struct machine_config *config, bool *ret_kvm, cubby_error *err)
+/* Says so when KVM would have been wanted. */
+static int choose_isolation(
+        const struct machine_config *config, enum isolation *ret, cubby_error *err)
 {
-        if (config->accel == ACCEL_TCG) {
-                *ret_kvm = false;
-                return 0;
-        }
-        struct probe_result probe = probe_kvm();
-        bool hardware = probe.support == KVM_SUPPORT_HARDWARE;
-        if (!hardware && config->accel == ACCEL_KVM)
-                return cubby_error_set(err, CUBBY_E_UNSUPPORTED,
-                        "KVM was asked for and is of no use here: %s; use accel 'auto' or 'tcg' "
-                        "(software emulation)",
-                        probe.text);
-        if (!hardware)
+        struct probe_result probe = {.support = KVM_SUPPORT_NONE};
+        if (config->accel != ACCEL_TCG)
+                probe = probe_kvm();
+        if (probe_choose(&probe, config->accel, config->own_kernel, ret, err) < 0)
+                return -1;
+        if (*ret == ISOLATION_EMULATED && config->accel != ACCEL_TCG)
                 log_line(config->log, LOG_WARNING,
                         "no hardware virtualisation (%s): the machine is emulated, which is slow "
                         "and no security boundary by itself",
                         probe.text);
-        *ret_kvm = hardware;
         return 0;
 }
 
@@ -208,12 +202,13 @@ static int microvm_start(
                 .vcpus = config->vcpus,
                 .console = config->console};
         if (program_resolve(config->vmm_path, &program, err) < 0 ||
-                choose_accel(config, &vmm.kvm, err) < 0)
+                choose_isolation(config, &machine->isolation, err) < 0)
                 return -1;
         vmm.program = program;
+        vmm.kvm = machine->isolation != ISOLATION_EMULATED;
+        vmm.software_kvm = machine->isolation == ISOLATION_SOFTWARE;
         if (!vmm.kvm)
                 vmm.tsc_khz = tsc_khz();
-        machine->isolation = vmm.kvm ? ISOLATION_HARDWARE : ISOLATION_EMULATED;
 
         struct socket_pair qmp = {-1, -1};
         struct socket_pair agent = {-1, -1};
