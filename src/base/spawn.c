@@ -370,7 +370,7 @@ struct collection {
         size_t tail_used;
 };
 
-/* What one pipe has for now. Returns 0, or -1 with the error set. */
+/* What one pipe has at this moment. Returns 0, or -1 with the error set. */
 static int collect_pipe(struct collection *to, int which, int64_t deadline_ms, cubby_error *err)
 {
         char piece[16384];

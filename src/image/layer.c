@@ -185,11 +185,7 @@ static int archive_failure(struct reading *reading, cubby_error *err)
                         *err = reading->failure;
                 return -1;
         }
-        if (archive_errno(reading->archive) == ENOMEM)
-                return cubby_error_no_memory(err);
-        const char *text = archive_error_string(reading->archive);
-        return cubby_error_set(err, CUBBY_E_IMAGE, "not a valid tar archive: %s",
-                text == NULL ? "unknown failure" : text);
+        return archive_failed(reading->archive, "not a valid tar archive", err);
 }
 
 static int account_file(struct reading *reading, uint64_t size, cubby_error *err)

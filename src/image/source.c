@@ -178,11 +178,8 @@ static int scan_entries(
                 int result = archive_read_next_header(archive, &entry);
                 if (result == ARCHIVE_EOF || (classify && signs->rootfs))
                         return 0;
-                if (result != ARCHIVE_OK && result != ARCHIVE_WARN) {
-                        const char *text = archive_error_string(archive);
-                        return cubby_error_set(err, CUBBY_E_IMAGE, "not a valid tar archive: %s",
-                                text == NULL ? "unknown failure" : text);
-                }
+                if (result != ARCHIVE_OK && result != ARCHIVE_WARN)
+                        return archive_failed(archive, "not a valid tar archive", err);
                 if (count >= source->limits->entries)
                         return cubby_error_set(err, CUBBY_E_LIMIT,
                                 "the archive has more than %llu entries (LIMIT_ENTRIES)",
@@ -212,8 +209,7 @@ static int scan(struct source *source, struct signs *signs, cubby_error *err)
         int result = -1;
         if (archive_read_support_format_tar(archive) != ARCHIVE_OK ||
                 archive_read_open_fd(archive, source->file_fd, SCAN_BYTES) != ARCHIVE_OK)
-                (void)cubby_error_set(err, CUBBY_E_IMAGE, "not a valid tar archive: %s",
-                        archive_error_string(archive));
+                (void)archive_failed(archive, "not a valid tar archive", err);
         else
                 result = scan_entries(source, archive, signs, err);
         (void)archive_read_free(archive);

@@ -157,6 +157,29 @@ static la_ssize_t read_callback(struct archive *archive, void *data, const void 
         return got;
 }
 
+/* The libraries' own ceilings are ceilings of ours; tests/unit/test_image_layer.c holds
+ * them to these figures. */
+int archive_failed(struct archive *archive, const char *what, cubby_error *err)
+{
+        static const struct {
+                const char *part; /* of the library's words */
+                const char *text;
+        } ceilings[] = {
+                {"header too large",
+                        "an entry has more than 1 MiB of tar headers (LIMIT_HEADER_BYTES)"},
+                {"too much memory",
+                        "the compression looks back more than 128 MiB (LIMIT_WINDOW_BYTES)"},
+        };
+        const char *text = archive_error_string(archive);
+        if (archive_errno(archive) == ENOMEM)
+                return cubby_error_no_memory(err);
+        for (size_t i = 0; text != NULL && i < sizeof ceilings / sizeof ceilings[0]; i++)
+                if (strstr(text, ceilings[i].part) != NULL)
+                        return cubby_error_set(err, CUBBY_E_LIMIT, "%s", ceilings[i].text);
+        return cubby_error_set(
+                err, CUBBY_E_IMAGE, "%s: %s", what, text == NULL ? "unknown failure" : text);
+}
+
 static int archive_failure(struct stream *stream, cubby_error *err)
 {
         if (stream->failure.code != CUBBY_OK) {
@@ -164,11 +187,7 @@ static int archive_failure(struct stream *stream, cubby_error *err)
                         *err = stream->failure;
                 return -1;
         }
-        if (archive_errno(stream->archive) == ENOMEM)
-                return cubby_error_no_memory(err);
-        const char *text = archive_error_string(stream->archive);
-        return cubby_error_set(err, CUBBY_E_IMAGE, "cannot be unpacked: %s",
-                text == NULL ? "unknown failure" : text);
+        return archive_failed(stream->archive, "cannot be unpacked", err);
 }
 
 static int open_archive(struct stream *stream, cubby_error *err)

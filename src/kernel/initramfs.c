@@ -98,7 +98,7 @@ static int add_modules(struct archive *cpio, int modules_fd, cubby_error *err)
         if (loaded == NULL)
                 return cubby_error_no_memory(err);
         size_t count = 0;
-        for (; module_table[count].name != NULL && count < KERNEL_MODULES_MAX; count++)
+        for (; count < KERNEL_MODULES_MAX && module_table[count].name != NULL; count++)
                 buffer_init(&loaded[count].content, MODULE_SIZE_MAX);
         if (load_modules(modules_fd, loaded, count, err) < 0)
                 return -1;

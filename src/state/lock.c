@@ -26,7 +26,7 @@ static bool lock_name_valid(const char *name)
 {
         size_t length =
                 strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
-        return length > 0 && length <= LOCK_NAME_MAX && name[length] == '\0' && name[0] != '.';
+        return length > 0 && length <= LOCK_NAME_MAX && name[0] != '.' && length == strlen(name);
 }
 
 static void pause_ms(int64_t ms)

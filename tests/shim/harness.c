@@ -56,7 +56,7 @@ static char **copy_list(const char *const *list)
                 count++;
         char **made = calloc(count + 1, sizeof *made);
         assert_non_null(made);
-        for (size_t i = 0; i < count; i++)
+        for (size_t i = 0; list != NULL && i < count; i++)
                 made[i] = copy(list[i]);
         return made;
 }
@@ -104,7 +104,7 @@ static void write_config(const struct test_box *box, const struct box_setup *set
 void box_make(struct test_box *box, const struct box_setup *setup)
 {
         *box = (struct test_box){.lock_fd = -1, .shim = CHILD_NONE};
-        (void)strcat(box->path, "/tmp/cubby-shim-test-XXXXXX");
+        (void)snprintf(box->path, sizeof box->path, "/tmp/cubby-shim-test-XXXXXX");
         assert_non_null(mkdtemp(box->path));
         box->dir_fd = open(box->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         assert_true(box->dir_fd >= 0);

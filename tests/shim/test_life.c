@@ -17,7 +17,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#define LEAK_PAGES 8192 /* what is freed stays in the sanitizer's quarantine */
+#else
 #define LEAK_PAGES 64 /* what an allocator may keep */
+#endif
 
 static const struct box_setup idle = {0};
 

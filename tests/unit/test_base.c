@@ -54,6 +54,49 @@ static void error_text_is_cut_not_overrun(void **state)
         free(longer);
 }
 
+static void error_text_is_printable_utf8(void **state)
+{
+        (void)state;
+        static const struct {
+                const char *name, *shown;
+        } cases[] = {
+                {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\xbb",
+                        "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\xbb"},
+                {"a\tb\nc", "a\tb\nc"},
+                {"\x1b[2Jx\x7f\r\x08", "?[2Jx???"},
+                {"\xc2\x9b"
+                 "31m",
+                        "??31m"},   /* a C1 control */
+                {"\xff\xfe", "??"}, /* no UTF-8 at all */
+                {"\xc3", "?"},      /* cut short */
+                {"\xe2\x82", "??"},
+                {"\xc0\xaf", "??"}, /* too long a form */
+                {"\xe0\x80\xaf", "???"},
+                {"\xed\xa0\x80", "???"},      /* half of a pair */
+                {"\xf4\x90\x80\x80", "????"}, /* beyond the last one */
+                {"\x80x", "?x"},
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+                cubby_error err = {0};
+                (void)cubby_error_set(&err, CUBBY_E_INVALID, "%s", cases[i].name);
+                assert_string_equal(err.message, cases[i].shown);
+                (void)cubby_error_errno(&err, ENOENT, "%s", cases[i].name);
+                assert_int_equal(strncmp(err.message, cases[i].shown, strlen(cases[i].shown)), 0);
+                (void)cubby_error_wrap(&err, "%s", cases[i].name);
+                assert_int_equal(strncmp(err.message, cases[i].shown, strlen(cases[i].shown)), 0);
+        }
+        /* the end of the room may fall into a character */
+        char text[CUBBY_ERROR_MESSAGE_MAX + 8];
+        for (size_t shift = 0; shift < 4; shift++) {
+                cubby_error err = {0};
+                memset(text, 'x', sizeof text);
+                memcpy(text + CUBBY_ERROR_MESSAGE_MAX - 1 - shift, "\xf0\x9f\x90\xbb", 5);
+                (void)cubby_error_set(&err, CUBBY_E_INVALID, "%s", text);
+                assert_int_equal(strlen(err.message), CUBBY_ERROR_MESSAGE_MAX - 1);
+                assert_null(strchr(err.message, '\xf0'));
+        }
+}
+
 static void every_code_has_a_name(void **state)
 {
         (void)state;
@@ -230,6 +273,53 @@ static void files_are_published_whole(void **state)
         assert_int_equal(dir_remove_at(AT_FDCWD, path, &err), 0);
 }
 
+#define PUBLISHERS 4
+
+static void *publish_often(void *data)
+{
+        int dir = *(const int *)data;
+        char text[3000];
+        for (int i = 0; i < 40; i++) {
+                memset(text, 'a' + i % 26, sizeof text);
+                if (file_publish_at(dir, "shared", text, sizeof text, 0600, NULL) < 0)
+                        return data;
+        }
+        return NULL;
+}
+
+/* Several at once under one name: each time the file is whole. */
+static void publishers_do_not_meet(void **state)
+{
+        (void)state;
+        char path[] = "/tmp/cubby-base-XXXXXX";
+        AUTO_FD int dir = make_scratch(path);
+        pthread_t threads[PUBLISHERS];
+        assert_int_equal(file_publish_at(dir, "shared", "", 0, 0600, NULL), 0);
+        for (int i = 0; i < PUBLISHERS; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, publish_often, &dir), 0);
+        for (int i = 0; i < 100; i++) {
+                AUTO_BUFFER struct buffer text;
+                buffer_init(&text, 4096);
+                assert_int_equal(file_read_at(dir, "shared", &text, NULL), 0);
+                assert_true(text.size == 0 || text.size == 3000);
+                for (size_t at = 1; at < text.size; at++)
+                        assert_int_equal(text.data[at], text.data[0]);
+        }
+        for (int i = 0; i < PUBLISHERS; i++) {
+                void *failed = &dir;
+                assert_int_equal(pthread_join(threads[i], &failed), 0);
+                assert_null(failed);
+        }
+        assert_int_equal(dir_remove_at(AT_FDCWD, path, NULL), 0);
+        static const struct {
+                const char *name;
+                bool draft;
+        } names[] = {{".a.0123456789abcdef.tmp", true}, {"a.tmp", false}, {".tmp", false},
+                {".a.tmp.b", false}, {"", false}, {".", false}, {"..", false}, {"..tmp", false}};
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+                assert_int_equal(file_is_draft(names[i].name), names[i].draft);
+}
+
 static void trees_are_removed_without_following_links(void **state)
 {
         (void)state;
@@ -283,6 +373,7 @@ static void copies_keep_holes(void **state)
         assert_true(from >= 0 && to >= 0);
         assert_int_equal(ftruncate(from, 64 << 20), 0);
         assert_int_equal(pwrite(from, "middle", 6, 32 << 20), 6);
+        assert_int_equal(pwrite(to, "stale", 5, 1 << 20), 5); /* must not show through a hole */
         assert_int_equal(file_copy_sparse(from, to, &err), 0);
         struct stat info;
         assert_int_equal(fstat(to, &info), 0);
@@ -291,6 +382,8 @@ static void copies_keep_holes(void **state)
         char text[7] = {0};
         assert_int_equal(pread(to, text, 6, 32 << 20), 6);
         assert_string_equal(text, "middle");
+        assert_int_equal(pread(to, text, 5, 1 << 20), 5);
+        assert_int_equal(text[0], 0);
         assert_int_equal(dir_remove_at(AT_FDCWD, path, &err), 0);
 }
 
@@ -592,6 +685,7 @@ int main(void)
                 cmocka_unit_test(test_slice_show),
                 cmocka_unit_test(error_text_reads_outside_in),
                 cmocka_unit_test(error_text_is_cut_not_overrun),
+                cmocka_unit_test(error_text_is_printable_utf8),
                 cmocka_unit_test(every_code_has_a_name),
                 cmocka_unit_test(errno_maps_to_code),
                 cmocka_unit_test(buffer_stops_at_its_maximum),
@@ -601,6 +695,7 @@ int main(void)
                 cmocka_unit_test(slices_with_nul_are_no_text),
                 cmocka_unit_test(deadlines_do_not_overflow),
                 cmocka_unit_test(files_are_published_whole),
+                cmocka_unit_test(publishers_do_not_meet),
                 cmocka_unit_test(trees_are_removed_without_following_links),
                 cmocka_unit_test(private_folders_are_checked),
                 cmocka_unit_test(copies_keep_holes),

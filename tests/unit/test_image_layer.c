@@ -696,6 +696,39 @@ static void bombs_are_stopped(void **state)
         world_free(&world);
 }
 
+/* Ceilings that the libraries set: they must be there, and where we say they are. */
+static void ceilings_of_the_libraries_hold(void **state)
+{
+        static const struct {
+                int window; /* its logarithm */
+                int code;
+        } windows[] = {{10, CUBBY_OK}, {27, CUBBY_OK}, {28, CUBBY_E_LIMIT}, {41, CUBBY_E_LIMIT}};
+        for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+                /* one frame: a window, and a raw block with the end mark of an empty tar */
+                uint8_t frame[9 + 1024] = {0x28, 0xb5, 0x2f, 0xfd, 0,
+                        (uint8_t)((windows[i].window - 10) << 3), 0x01, 0x20, 0x00};
+                struct world world;
+                cubby_error err = {0};
+                world_make(&world);
+                (void)apply(&world, frame, sizeof frame, NULL, true, &err);
+                if (err.code != windows[i].code)
+                        fail_msg(
+                                "window %d: code %d, %s", windows[i].window, err.code, err.message);
+                if (err.code != CUBBY_OK)
+                        assert_non_null(strstr(err.message, "LIMIT_WINDOW_BYTES"));
+                world_free(&world);
+        }
+        static const char types[] = {'x', 'L', 'K', 'g'};
+        for (size_t i = 0; i < sizeof types; i++) {
+                size_t size = 2U << 20;
+                AUTO_FREE uint8_t *tar = calloc(1, size + 2048);
+                assert_non_null(tar);
+                raw_header(tar, "long", types[i], "00010000000");
+                memset(tar + 512, 'a', size);
+                expect_refusal(tar, size + 2048, NULL, CUBBY_E_LIMIT, "LIMIT_HEADER_BYTES");
+        }
+}
+
 static void text_is_made_printable(void **state)
 {
         char quoted[QUOTED_MAX];
@@ -726,6 +759,7 @@ int main(void)
                 cmocka_unit_test(trailing_bytes_are_refused),
                 cmocka_unit_test(compression_twice_is_refused),
                 cmocka_unit_test(bombs_are_stopped),
+                cmocka_unit_test(ceilings_of_the_libraries_hold),
                 cmocka_unit_test(text_is_made_printable),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

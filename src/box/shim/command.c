@@ -288,13 +288,14 @@ static void grant_credit(struct shim *shim)
 {
         struct command *command = &shim->command;
         struct stream *stream = command->stream;
-        for (uint16_t channel = CHANNEL_STDOUT; channel < CHANNEL_COUNT; channel++) {
+        for (unsigned channel = CHANNEL_STDOUT; channel < CHANNEL_COUNT; channel++) {
                 uint32_t owed = command->owed[channel];
                 if (owed < CREDIT_PIECE || stream == NULL)
                         continue;
                 uint8_t payload[4];
                 store_u32(payload, owed);
-                if (!guest_send(shim, FRAME_CREDIT, channel, stream->id, payload, sizeof payload))
+                if (!guest_send(shim, FRAME_CREDIT, (uint16_t)channel, stream->id, payload,
+                            sizeof payload))
                         continue;
                 stream->window[channel] += owed;
                 command->owed[channel] = 0;

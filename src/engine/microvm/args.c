@@ -105,8 +105,9 @@ static bool add_machine(struct args *args, const struct vmm_spec *spec)
                 /* software KVM refuses one MSR of the host's, which ends QEMU */
                 return good && add(args, "kvm") && add(args, "-cpu") &&
                         add(args, spec->software_kvm ? "host,-arch-capabilities" : "host");
+        /* who hears of fast byte strings copies with them, and emulation does that byte by byte */
         return good && add(args, "tcg,tb-size=%u", VMM_TB_MIB) && add(args, "-cpu") &&
-                add(args, "max,-la57");
+                add(args, "max,-la57,-erms,-fsrm");
 }
 
 static bool add_drive(struct args *args, const char *name, int fd, int set, bool read_only)
