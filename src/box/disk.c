@@ -63,7 +63,7 @@ static int make_blank(struct home *home, const char *name, uint64_t size_bytes, 
 {
         char folder[32];
         AUTO_FD int dir = -1;
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_make_temporary(home, folder, &dir, &lock, err) < 0)
                 return -1;
         AUTO_FD int fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

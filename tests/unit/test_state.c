@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -227,6 +228,114 @@ static void test_lock_of_killed(void **state)
         assert_true(freed > 0);
         (void)close(ready[0]);
         (void)close(ready[1]);
+}
+
+/* A worker that the embedding program forks off has all descriptors, and holds nothing. */
+static void test_locks_and_forks(void **state)
+{
+        struct place *place = *state;
+        struct home *home = place->home;
+        char name[32];
+        int dir = -1;
+        int dir_lock = -1;
+        int lock = -1;
+        uint64_t freed = 0;
+        assert_int_equal(home_lock(home, "work", true, 0, &lock, NULL), 0);
+        assert_int_equal(home_make_temporary(home, name, &dir, &dir_lock, NULL), 0);
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                (void)alarm(60);
+                for (;;)
+                        (void)pause();
+        }
+        home_unlock(lock);
+        home_unlock(dir_lock);
+        close_quietly(dir);
+        int again = home_lock(home, "work", true, 0, &lock, NULL);
+        int swept = home_sweep(home, &freed, NULL);
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        assert_int_equal(again, 0);
+        assert_int_equal(swept, 0);
+        assert_int_equal(faccessat(home_folder(home, HOME_TMP), name, F_OK, 0), -1);
+        home_unlock(lock);
+        home_unlock(-1);
+}
+
+static void check_modes(int dir_fd, const char *name, bool *ret_seen)
+{
+        struct stat info;
+        assert_int_equal(fstatat(dir_fd, name, &info, AT_SYMLINK_NOFOLLOW), 0);
+        mode_t wanted = S_ISDIR(info.st_mode) ? 0700 : 0600;
+        if ((info.st_mode & 0777) != wanted)
+                fail_msg("'%s' has the mode %04o", name, info.st_mode & 07777);
+        if (!S_ISDIR(info.st_mode))
+                return;
+        *ret_seen = true;
+        int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        AUTO_DIR DIR *dir = fdopendir(fd);
+        assert_non_null(dir);
+        for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
+                if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+                        check_modes(dirfd(dir), entry->d_name, ret_seen);
+}
+
+/* Whatever the umask of the embedding program, an owner can use his home again. */
+static void test_odd_umask(void **state)
+{
+        struct place *place = *state;
+        char path[100];
+        (void)snprintf(path, sizeof path, "%s/parent/home", place->path);
+        static const mode_t masks[] = {0777, 0};
+        for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++) {
+                struct home *home = NULL;
+                char name[32];
+                int dir = -1;
+                int dir_lock = -1;
+                int lock = -1;
+                mode_t before = umask(masks[i]);
+                cubby_error err = {0};
+                int result = home_open(path, NULL, &home, &err);
+                if (result == 0) {
+                        put_image(home, IMAGE, "a:1", 10);
+                        result = home_lock(home, "mine", true, 0, &lock, &err) |
+                                home_make_temporary(home, name, &dir, &dir_lock, &err);
+                }
+                (void)umask(before);
+                if (result < 0)
+                        fail_msg("umask %04o: %s", masks[i], err.message);
+                bool seen = false;
+                check_modes(AT_FDCWD, path, &seen);
+                assert_true(seen);
+                home_unlock(lock);
+                home_unlock(dir_lock);
+                close_quietly(dir);
+                home_close(home);
+                assert_int_equal(home_open(path, NULL, &home, &err), 0);
+                home_close(home);
+                assert_int_equal(dir_remove_at(AT_FDCWD, path, &err), 0);
+        }
+}
+
+/* What a killed writer of a record leaves beside it. */
+static void test_drafts(void **state)
+{
+        struct place *place = *state;
+        struct home *home = place->home;
+        int images = home_folder(home, HOME_IMAGES);
+        static const char draft[] = "." HEX64 ".json.0123456789abcdef.tmp";
+        uint64_t freed = 0;
+        int lock = -1;
+        put_image(home, IMAGE, "a:1", 10);
+        (void)close(openat(images, draft, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+        assert_int_equal(home_lock(home, "db", false, 0, &lock, NULL), 0); /* as a writer does */
+        assert_int_equal(home_sweep(home, &freed, NULL), 0);
+        assert_int_equal(faccessat(images, draft, F_OK, 0), 0);
+        home_unlock(lock);
+        assert_int_equal(home_sweep(home, &freed, NULL), 0);
+        assert_int_equal(faccessat(images, draft, F_OK, 0), -1);
+        assert_int_equal(faccessat(images, HEX64 ".json", F_OK, 0), 0);
 }
 
 static void test_temporary(void **state)
@@ -510,6 +619,64 @@ static void test_corruption(void **state)
         assert_true(has_file(place->home, "cubby.db.corrupt-6"));
 }
 
+/* A rebuild that cannot read everything makes nothing: it would lose what it cannot read. */
+static void test_rebuild_without_means(void **state)
+{
+        struct place *place = *state;
+        struct rlimit all;
+        int failed = 0;
+        put_image(place->home, IMAGE, "a:1", 10);
+        put_image(place->home, OTHER, "b:1", 20);
+        assert_int_equal(put_box(place->home, BOX, "first", NULL, NULL), 0);
+        write_box_folder(place->home, BOX,
+                "{\"id\":\"" BOX "\",\"name\":\"first\",\"image_id\":\"" IMAGE
+                "\",\"slot\":1,\"created_ns\":7,\"more\":[]}");
+        assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+        int lowest = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+        close_quietly(lowest);
+        for (int more = 0; more < 12; more++) {
+                struct rlimit few = {.rlim_cur = (rlim_t)(lowest + more), .rlim_max = all.rlim_max};
+                struct image_record *images = NULL;
+                struct box_record *boxes = NULL;
+                size_t image_count = 2;
+                size_t box_count = 1;
+                (void)unlinkat(home_folder(place->home, HOME_ROOT), "cubby.db", 0);
+                assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+                failed += image_record_list(place->home, &images, &image_count, NULL) < 0;
+                failed += box_record_list(place->home, &boxes, &box_count, NULL) < 0;
+                assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+                image_record_list_free(images, image_count);
+                box_record_list_free(boxes, box_count);
+                assert_int_equal(image_count, 2);
+                assert_int_equal(box_count, 1);
+        }
+        assert_in_range(failed, 1, 23); /* some were too few, some enough */
+}
+
+/* Memory that runs out is no damage. */
+static void test_out_of_memory(void **state)
+{
+        struct place *place = *state;
+        int failed = 0;
+        put_image(place->home, IMAGE, "a:1", 10);
+        for (int64_t bytes = 1024; bytes < 1 << 20; bytes += bytes / 8) {
+                struct image_record *list = NULL;
+                size_t count = 0;
+                cubby_error err = {0};
+                (void)sqlite3_hard_heap_limit64(bytes);
+                int result = image_record_list(place->home, &list, &count, &err);
+                (void)sqlite3_hard_heap_limit64(0);
+                if (result < 0)
+                        assert_int_equal(err.code, CUBBY_E_NO_MEMORY);
+                else
+                        assert_int_equal(count, 1);
+                failed += result < 0;
+                image_record_list_free(list, count);
+        }
+        assert_true(failed > 0);
+        assert_false(has_file(place->home, "cubby.db.corrupt-1"));
+}
+
 static void run_sql(struct place *place, const char *sql)
 {
         char path[100];
@@ -746,6 +913,9 @@ int main(void)
                 WITH_HOME(test_default_paths),
                 WITH_HOME(test_locks),
                 WITH_HOME(test_lock_of_killed),
+                WITH_HOME(test_locks_and_forks),
+                WITH_HOME(test_odd_umask),
+                WITH_HOME(test_drafts),
                 WITH_HOME(test_temporary),
                 WITH_HOME(test_images),
                 WITH_HOME(test_ambiguous_prefix),
@@ -753,6 +923,8 @@ int main(void)
                 WITH_HOME(test_bad_images),
                 WITH_HOME(test_boxes),
                 WITH_HOME(test_corruption),
+                WITH_HOME(test_rebuild_without_means),
+                WITH_HOME(test_out_of_memory),
                 WITH_HOME(test_hostile_rows),
                 WITH_HOME(test_newer_version),
                 WITH_HOME(test_bad_image_files),
