@@ -251,7 +251,8 @@ const struct command command_ps = {
         .details =
                 "Running boxes, with -a all. Filters of one key are alternatives (labels must all "
                 "match), different keys must all match. A status is created, running, paused, "
-                "stopped (or exited) or failed (or dead); a name is a regular expression. "
+                "suspended, stopped (or exited) or failed (or dead); a name is a regular "
+                "expression. "
                 "Templates know .ID, .Image, .Command, .RunningFor, .Status, .Names, .State, "
                 ".CreatedAt, .Labels, .ImageID, .Engine, .Isolation and .ExitCode.",
         .examples = "cubby ps -a\n"
