@@ -60,6 +60,8 @@ static const char *describe_end(const cubby_box_info *info, int64_t now, char *t
                 (void)snprintf(text, size, "Failed (%s) %s%s", info->reason, ago, word);
         else if (info->exit_code >= 0)
                 (void)snprintf(text, size, "Exited (%d) %s%s", info->exit_code, ago, word);
+        else if (strcmp(info->reason, "stopped") == 0)
+                (void)snprintf(text, size, "Stopped %s%s", ago, word);
         else
                 (void)snprintf(text, size, "Stopped (%s) %s%s", info->reason, ago, word);
         return text;
