@@ -43,6 +43,8 @@ static const char *stage_words(const char *stage, const char **detail)
                 {"boot", "boot", "booting"},
                 {"boot", "resume", "setting up the box"},
                 {"boot", "command", "starting the command"},
+                {"boot", "warm", "warming up"},
+                {"boot", "save", "saving the machine"},
                 {"boot", NULL, "booting"},
                 {"disk", NULL, "making the disk"},
                 {"download", NULL, "downloading"},
