@@ -50,6 +50,7 @@ static const char *stage_words(const char *stage, const char **detail)
                 {"download", NULL, "downloading"},
                 {"kernel", NULL, "preparing the kernel"},
                 {"layers", NULL, "reading layers"},
+                {"unpack", NULL, "unpacking"},
                 {"template", "being made by another process", "waiting for the template"},
                 {"template", NULL, "making the template"},
         };
