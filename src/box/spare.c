@@ -115,7 +115,7 @@ int saved_make_spare(cubby *host, const struct template *template, const struct 
                     err) < 0 ||
                 publish_folder(host, &plain, template, &box, &parts.lock, err) < 0)
                 return cubby_error_wrap(err, "making a spare");
-        close_quietly(take_fd(&boxes_lock)); /* from here on its own lock protects it */
+        home_unlock(take_fd(&boxes_lock)); /* from here on its own lock protects it */
         int result = start_spare(&box, template, &parts, err);
         if (result == 0)
                 result = spare_add(template->dir_fd, plain.id, err);
