@@ -559,8 +559,10 @@ static void each_spare_is_taken_once(void **state)
                 if (pid > 0)
                         continue;
                 char id[33];
-                while (spare_take(template->dir_fd, id, NULL) == 1)
+                while (spare_take(template->dir_fd, id, NULL) == 1) {
                         (void)write_whole(pipes[1], id, 32);
+                        spare_settle(template->dir_fd, id);
+                }
                 _exit(0);
         }
         (void)close(pipes[1]);
@@ -578,6 +580,20 @@ static void each_spare_is_taken_once(void **state)
         for (int i = 0; i < TAKERS; i++)
                 (void)wait(NULL);
         assert_int_equal(spare_count(template->dir_fd), 0);
+        static const char one[] = "00000000000000000000000000000077";
+        assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 0);
+        assert_int_equal(spare_add(template->dir_fd, one, NULL), 0);
+        assert_int_equal(spare_take(template->dir_fd, id, NULL), 1);
+        assert_int_equal(spare_count(template->dir_fd), 0);
+        assert_int_equal(spare_forgotten(template->dir_fd, 60000, id), 0);
+        assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 1);
+        assert_string_equal(id, one);
+        spare_return(template->dir_fd, one);
+        assert_int_equal(spare_count(template->dir_fd), 1);
+        assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 0);
+        assert_int_equal(spare_take(template->dir_fd, id, NULL), 1);
+        spare_settle(template->dir_fd, one);
+        assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 0);
         assert_false(spare_drop(template->dir_fd, "00000000000000000000000000000001"));
         template_close(template);
 }
