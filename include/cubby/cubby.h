@@ -20,7 +20,8 @@
  *   - Times are milliseconds (`_ms`), monotonic; -1 means no limit where allowed.
  *     Points in time are nanoseconds since 1970 (`_ns`), for display only.
  *   - The library prints nothing, never exits, installs no signal handlers, waits
- *     only for its own children and keeps no global state.
+ *     only for its own children and keeps no global state. The program may ignore
+ *     SIGCHLD, and may fork in other threads.
  *   - Threads: a `cubby` and a `cubby_box` may be used by several threads at once;
  *     a `cubby_exec` by one thread at a time, except that cubby_exec_signal,
  *     cubby_exec_resize and cubby_exec_write may be called beside cubby_exec_next.

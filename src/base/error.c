@@ -91,16 +91,20 @@ static size_t character_length(const unsigned char *text)
         return 0;
 }
 
-/* Names of foreign things stand in messages: whatever is no text, or would be obeyed by a
- * terminal, becomes a question mark. */
+/* Names of foreign things stand in messages, and lines of a serial console: whatever is no
+ * text, or would be obeyed by a terminal, becomes a question mark. */
 static void make_text(cubby_error *err)
 {
-        for (unsigned char *at = (unsigned char *)err->message; *at != '\0';) {
-                size_t length = character_length(at);
-                if (length == 0)
-                        *at = '?';
+        char *to = err->message;
+        for (const char *at = err->message; *at != '\0';) {
+                size_t length = character_length((const unsigned char *)at);
+                if (length == 0 && !(at[0] == '\r' && at[1] == '\n'))
+                        *to++ = '?';
+                memmove(to, at, length);
+                to += length;
                 at += length == 0 ? 1 : length;
         }
+        *to = '\0';
 }
 
 static void append(cubby_error *err, const char *text)

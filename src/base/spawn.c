@@ -245,8 +245,9 @@ static bool readable(int fd, int64_t deadline_ms)
 {
         struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
         for (;;) {
-                int ready = poll(&poll_fd, 1, deadline_left_ms(deadline_ms));
-                if (ready >= 0 || errno != EINTR)
+                int left = deadline_left_ms(deadline_ms);
+                int ready = poll(&poll_fd, 1, left);
+                if (ready > 0 || left == 0 || (ready < 0 && errno != EINTR))
                         return ready > 0;
         }
 }
@@ -314,7 +315,7 @@ int child_wait(struct child *child, int64_t deadline_ms, int *ret_status, cubby_
                 if (ready < 0 && errno != EINTR)
                         return cubby_error_errno(
                                 err, errno, "waiting for process %ld", (long)child->pid);
-                if (ready == 0)
+                if (ready == 0 && deadline_left_ms(deadline_ms) == 0)
                         return cubby_error_set(err, CUBBY_E_TIMEOUT,
                                 "process %ld did not end in time", (long)child->pid);
                 if (ready > 0)
@@ -406,7 +407,7 @@ static int collect(struct collection *to, int ended, int64_t deadline_ms, cubby_
                         continue;
                 if (ready < 0)
                         return cubby_error_errno(err, errno, "reading from '%s'", to->name);
-                if (ready == 0 || deadline_left_ms(deadline_ms) == 0)
+                if (deadline_left_ms(deadline_ms) == 0)
                         return cubby_error_set(
                                 err, CUBBY_E_TIMEOUT, "'%s' did not end in time", to->name);
                 over = fds[2].revents != 0;

@@ -72,7 +72,9 @@ int box_copy_list(const char *const *list, char ***ret, cubby_error *err);
 void box_make_id(char ret[33]);
 void box_make_name(char ret[64], bool numbered);
 
-/* disk.c: `name` beneath dir_fd becomes an empty ext4 of this size. */
+/* disk.c: the program that makes disks, NULL when it is missing. */
+const char *box_find_mke2fs(void);
+/* `name` beneath dir_fd becomes an empty ext4 of this size. */
 int box_disk_make(
         struct home *home, uint64_t size_bytes, int dir_fd, const char *name, cubby_error *err);
 

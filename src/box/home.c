@@ -51,7 +51,7 @@ static bool was_announced(const cubby *host)
 {
         char now[BOOT_ID_SIZE];
         char told[BOOT_ID_SIZE];
-        AUTO_FD int fd = -1;
+        AUTO_LOCK int fd = -1;
         if (!read_boot_id(now) ||
                 home_lock(host->home, NOTICE_LOCK, true, deadline_after_ms(NOTICE_LOCK_MS), &fd,
                         NULL) < 0)

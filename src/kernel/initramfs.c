@@ -221,7 +221,9 @@ int kernel_open(struct home *home, const struct kernel *kernel, const char *agen
         if (initramfs_fd < 0) {
                 if (home_lock(home, "initramfs", true, deadline_after_ms(LOCK_TIMEOUT_MS), &lock_fd,
                             err) < 0 ||
-                        make(home, kernel_fd, name, &agent, err) < 0)
+                        /* another process may have been faster */
+                        (faccessat(kernel_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 &&
+                                make(home, kernel_fd, name, &agent, err) < 0))
                         return cubby_error_wrap(err, "making the initramfs");
                 initramfs_fd = openat(kernel_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
                 if (initramfs_fd < 0)

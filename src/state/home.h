@@ -71,7 +71,8 @@ static inline void cleanup_lock(int *lock_fd)
 int home_make_temporary(
         struct home *home, char ret_name[32], int *ret_dir_fd, int *ret_lock_fd, cubby_error *err);
 
-/* Removes temporaries whose maker is dead; returns bytes freed. */
+/* Removes temporaries whose maker is dead; returns bytes freed. What cannot be removed
+ * goes to the log. */
 int home_sweep(struct home *home, uint64_t *ret_bytes, cubby_error *err);
 
 /* Bytes that a file or a folder with all in it takes on the disk; 0 when missing. */

@@ -180,22 +180,29 @@ uint64_t home_usage_at(int dir_fd, const char *name)
         return usage_at(dir_fd, name, 0);
 }
 
-/* One entry of tmp/. A plain file there is a leftover by itself. */
-static int sweep_entry(struct home *home, const char *name, uint64_t *freed, cubby_error *err)
+/* One entry of tmp/. A plain file there is a leftover by itself. What cannot be removed
+ * is said and left: it must not keep anybody out of the home. */
+static void sweep_entry(struct home *home, const char *name, uint64_t *freed)
 {
+        cubby_error problem = {0};
         AUTO_LOCK int lock = -1;
         int claimed = claim_temporary(home, name, &lock);
-        if (claimed < 0 && errno != ENOTDIR && errno != ELOOP)
-                return cubby_error_errno(err, errno, "locking 'tmp/%s'", name);
+        int why = errno;
         if (claimed == 0)
-                return 0;
+                return;
         int tmp = home_folder(home, HOME_TMP);
         uint64_t size = home_usage_at(tmp, name);
-        if (dir_remove_at(tmp, name, err) < 0)
-                return -1;
+        if (claimed < 0 && why != ENOTDIR && why != ELOOP)
+                (void)cubby_error_errno(&problem, why, "locking it");
+        else
+                (void)dir_remove_at(tmp, name, &problem);
+        if (problem.code != CUBBY_OK) {
+                log_line(home_log(home), LOG_WARNING, "the leftover tmp/%s stays: %s", name,
+                        problem.message);
+                return;
+        }
         *freed += size;
         log_line(home_log(home), LOG_INFO, "removed a leftover, tmp/%s", name);
-        return 0;
 }
 
 /*
@@ -242,8 +249,7 @@ int home_sweep(struct home *home, uint64_t *ret_bytes, cubby_error *err)
                         break;
                 if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
                         continue;
-                if (sweep_entry(home, entry->d_name, &freed, err) < 0)
-                        return cubby_error_wrap(err, "sweeping the home");
+                sweep_entry(home, entry->d_name, &freed);
         }
         if (errno != 0)
                 return cubby_error_errno(err, errno, "reading '%s/tmp'", home_path(home));

@@ -63,6 +63,7 @@ static void error_text_is_printable_utf8(void **state)
                 {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\xbb",
                         "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\xbb"},
                 {"a\tb\nc", "a\tb\nc"},
+                {"a\r\nb\r\n", "a\nb\n"},
                 {"\x1b[2Jx\x7f\r\x08", "?[2Jx???"},
                 {"\xc2\x9b"
                  "31m",

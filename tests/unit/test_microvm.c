@@ -122,7 +122,7 @@ static void arguments_that_differ(void **state)
         assert_int_equal(args_build(&spec, &console, NULL), 0);
 
         assert_true(has(&tcg, "-accel", "tcg,tb-size=128"));
-        assert_true(has(&tcg, "-cpu", "max,-la57,-erms,-fsrm"));
+        assert_true(has(&tcg, "-cpu", "max,-la57,-erms,-fsrm,-pcid,-umip,-pku"));
         assert_true(mentions(&tcg, "pit=on,pic=on,rtc=on,isa-serial=off"));
         assert_true(mentions(&tcg, "tsc_early_khz=2445418 lpj=9781672 tsc=reliable"));
         assert_true(mentions(&tcg, "8250.nr_uarts=0"));

@@ -132,7 +132,7 @@ static bool add_machine(struct args *args, const struct vmm_spec *spec)
                 /* software KVM refuses one MSR of the host's, which ends QEMU */
                 return good && add(args, "kvm") && add(args, "-cpu") &&
                         add(args, spec->software_kvm ? "host,-arch-capabilities" : "host");
-        /* who hears of fast byte strings copies with them, and emulation does that byte by byte */
+        /* what is left out costs under emulation; docs/engines.md has the figures */
         return good && add(args, "tcg,tb-size=%u", VMM_TB_MIB) && add(args, "-cpu") &&
                 add(args, "%s", VMM_CPU_EMULATED);
 }

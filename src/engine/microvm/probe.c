@@ -76,12 +76,11 @@ struct probe_result probe_decide(const struct probe_facts *facts)
 int probe_choose(const struct probe_result *probe, enum accel accel, bool own_kernel,
         enum isolation *ret, cubby_error *err)
 {
-        if (accel == ACCEL_TCG)
+        bool hardware = probe->support == KVM_SUPPORT_HARDWARE;
+        if (accel == ACCEL_TCG || (accel == ACCEL_AUTO && !hardware))
                 *ret = ISOLATION_EMULATED;
-        else if (probe->support == KVM_SUPPORT_HARDWARE)
+        else if (hardware)
                 *ret = ISOLATION_HARDWARE;
-        else if (accel == ACCEL_AUTO)
-                *ret = ISOLATION_EMULATED;
         else if (probe->support == KVM_SUPPORT_SOFTWARE && own_kernel)
                 *ret = ISOLATION_SOFTWARE;
         else
