@@ -474,8 +474,8 @@ CUBBY_API int cubby_template_inspect(
 CUBBY_API int cubby_template_verify(cubby *cubby, const char *name, cubby_error *err);
 /*
  * How many spares of these options are kept ready, 0 to 64; makes the template
- * when there is none. A process of its own (cubby-keeper) keeps them; it ends,
- * and they with it, after ten minutes in which nobody took one.
+ * when there is none and `count` is not 0. A process of its own (cubby-keeper)
+ * keeps them; it ends, and they with it, after ten minutes in which nobody took one.
  */
 CUBBY_API int cubby_spares_set(
         cubby *cubby, const cubby_box_options *options, uint32_t count, cubby_error *err);

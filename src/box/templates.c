@@ -159,8 +159,13 @@ int saved_set_spares(
         if ((count > 0 && saved_build(host, &config, false, err) < 0) ||
                 saved_key(host, &config, key, err) < 0)
                 return -1;
-        if (template_open(host->home, key, &template, err) < 0)
-                return cubby_error_wrap(err, "setting the number of spares");
+        cubby_error problem = {0};
+        if (template_open(host->home, key, &template, &problem) < 0) {
+                if (count == 0 && problem.code == CUBBY_E_NOT_FOUND)
+                        return 0; /* no template, no spares */
+                return cubby_error_set(
+                        err, problem.code, "setting the number of spares: %s", problem.message);
+        }
         if (template_set_wanted(template->dir_fd, count, err) < 0)
                 return -1;
         if (saved_tell(template, false, NULL) < 0 && count > 0)

@@ -220,8 +220,14 @@ def test_an_image_that_is_not_there_comes_with_a_hint(fake):
     assert "image import" not in done.err
 
 
+def test_no_spares_of_no_template_is_no_error(fake):
+    assert fake.ok("spare", "set", "--engine", "fake", "-m", "99M", "0", "tiny") == ""
+    fake.fails("spare", "set", "--engine", "fake", "0", "nosuch", says="nosuch")
+    assert fake.ok("spare", "ls", "-q") == ""
+
+
 def test_a_stopped_box_says_it_once(fake):
-    fake.ok("run", "--engine", "fake", "-d", "--idle", "--name", "quiet", "tiny")
+    fake.ok("run", "--engine", "fake", "--no-template", "-d", "--idle", "--name", "quiet", "tiny")
     fake.ok("stop", "-t", "1", "quiet")
     assert re.match(r"Stopped (Less|\d)", fake.ok("ps", "-a", "--format", "{{.Status}}"))
 
