@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -33,13 +34,22 @@
 
 /* ----------------------------------------------------------- beginning -- */
 
+/* In a child: what it makes is of no use without the keeper. */
+static void die_with_parent(pid_t parent)
+{
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+                _exit(1);
+}
+
 /* In a process of its own, so that only the making of it is less urgent. */
 static int build_template(struct keeper *keeper, cubby_error *err)
 {
+        pid_t parent = getpid();
         pid_t pid = fork();
         if (pid < 0)
                 return cubby_error_errno(err, errno, "starting the maker of the template");
         if (pid == 0) {
+                die_with_parent(parent);
                 (void)setpriority(PRIO_PROCESS, 0, BUILD_NICE);
                 _exit(saved_build(keeper->host, &keeper->config, false, NULL) == 0 ? 0 : 1);
         }
@@ -166,10 +176,12 @@ static void drop_forgotten(struct keeper *keeper)
 
 static void start_worker(struct keeper *keeper)
 {
+        pid_t parent = getpid();
         pid_t pid = fork();
         if (pid < 0)
                 return;
         if (pid == 0) {
+                die_with_parent(parent);
                 /* else the spare would outlive the keeper: this copy would hold it */
                 close_quietly(take_fd(&keeper->keeper_end));
                 close_quietly(take_fd(&keeper->listen_fd));
