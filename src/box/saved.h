@@ -83,6 +83,8 @@ int box_copy_take(
 #define SUSPENDED_NAME "suspended" /* in a box's folder: its machine, put away */
 int box_suspend(cubby_box *box, cubby_error *err);
 bool box_is_suspended(const cubby_box *box);
+/* -1: the box does not run, with what to do about it. */
+int box_refuse_ended(const cubby_box *box, cubby_error *err);
 /* Of a suspended box, or a paused one. */
 int box_resume(cubby_box *box, cubby_error *err);
 
