@@ -54,6 +54,12 @@ const struct log *home_log(const struct home *home);
 int home_lock(struct home *home, const char *name, bool exclusive, int64_t deadline_ms, int *ret_fd,
         cubby_error *err);
 
+/* The same, alone, for names that are as many as conversations: the file goes
+ * with its last holder. */
+int home_lock_briefly(
+        struct home *home, const char *name, int64_t deadline_ms, int *ret_fd, cubby_error *err);
+void home_unlock_briefly(struct home *home, const char *name, int *fd);
+
 /*
  * A private folder under tmp/ that `home_sweep` leaves alone while the caller's
  * lock descriptor is open. `ret_name` (32 bytes) is its name beneath HOME_TMP.

@@ -564,7 +564,7 @@ static void test_newer_version(void **state)
 {
         struct place *place = *state;
         put_image(place->home, IMAGE, "a:1", 10);
-        run_sql(place, "PRAGMA user_version = 2");
+        run_sql(place, "PRAGMA user_version = 3");
         struct home *home = NULL;
         cubby_error err = {0};
         assert_int_equal(home_open(place->path, NULL, &home, &err), -1);
@@ -573,7 +573,7 @@ static void test_newer_version(void **state)
         assert_int_equal(image_record_find(place->home, "a:1", &record, &err), -1);
         assert_int_equal(err.code, CUBBY_E_VERSION);
         assert_false(has_file(place->home, "cubby.db.corrupt-1"));
-        run_sql(place, "PRAGMA user_version = 1");
+        run_sql(place, "PRAGMA user_version = 2");
         assert_int_equal(image_record_find(place->home, "a:1", &record, &err), 0);
         image_record_clear(&record);
         /* a newer image record is not thrown away by a rebuild either */
