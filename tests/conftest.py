@@ -139,6 +139,9 @@ def leftovers(home):
 
 def close_home(cubby):
     cubby("rm", "-f", "-a", timeout=120)
+    keys = cubby("template", "ls", "-q", "--no-trunc").text.split()
+    if keys:
+        cubby("template", "rm", *keys, timeout=120)  # and their keepers, spares with them
     cubby("gc", timeout=60)
     end = time.monotonic() + 5
     while leftovers(cubby.home) and time.monotonic() < end:

@@ -36,6 +36,8 @@ const struct option box_options[] = {
         {0, "name", OPTION_TEXT, AT(name), "NAME", "name of the box (default: made up)", 0, 0},
         {0, "network", OPTION_TEXT, AT(network), "none",
                 "boxes have no network; 'none' is accepted", 0, 0},
+        {0, "no-template", OPTION_FLAG, AT(no_template), NULL,
+                "boot the machine, though a saved one could be continued", 0, 0},
         {0, "pids-limit", OPTION_NUMBER, AT(pids), "COUNT",
                 "most processes in the box (default 4096)", 1, 1000000},
         {0, "rm", OPTION_FLAG, AT(remove), NULL, "remove the box when it ends", 0, 0},

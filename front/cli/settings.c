@@ -190,6 +190,7 @@ static void fill(const struct box_settings *settings, struct args args, struct b
         options->ttl_ms = (int64_t)settings->ttl.value;
         options->boot_timeout_ms = (int64_t)settings->boot_timeout.value;
         options->auto_remove = settings->remove;
+        options->no_template = settings->no_template;
         options->stop_signal = settings->stop_signal;
 }
 

@@ -12,7 +12,7 @@ struct box_settings {
         const char *engine, *accel, *kernel, *stop_signal, *network;
         struct text_list env, env_files, labels;
         struct number memory, cpus, disk, pids, ttl, boot_timeout;
-        bool input, tty, idle, remove;
+        bool input, tty, idle, remove, no_template;
 };
 
 /* Options of a new box; the settings must begin with a struct box_settings. */

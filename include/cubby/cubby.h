@@ -171,6 +171,8 @@ typedef struct cubby_box_options {
         int64_t boot_timeout_ms;   /* 0: 60 s */
         bool auto_remove;          /* removed when it stops */
         const char *stop_signal;   /* NULL: the image's, else "SIGTERM" */
+        bool no_template;          /* boots, though a saved machine could be continued; also set
+                                      by CUBBY_NO_TEMPLATE in the environment */
 } cubby_box_options;
 
 enum cubby_box_state {
@@ -190,6 +192,7 @@ typedef struct cubby_box_info {
         char *command; /* for display, arguments separated by spaces; "" for none */
         char *engine;
         char *isolation; /* "hardware", "emulated", "none"; "" while not running */
+        char *served;    /* how its machine came: "booted", "cloned", "spare"; "" unknown */
         char *reason;    /* why it ended: "exited", "stopped", "killed", "ttl",
                             "vmm-died", "guest-shutdown", "protocol", "boot-failed",
                             "shim-died"; "" while it lives */
@@ -369,7 +372,76 @@ CUBBY_API int cubby_exec_run(cubby_box *box, const cubby_exec_options *options, 
         size_t input_size, cubby_result *ret, cubby_error *err);
 CUBBY_API void cubby_result_clear(cubby_result *result);
 
+/* --------------------------------------------------- templates and spares -- */
+
+/*
+ * A box that is started for the first time continues from a template when there
+ * is one of its image and sizes: a machine that was booted once, warmed up and
+ * saved. The first box of an image boots, and the template is made beside it.
+ * A spare is such a clone that waits, stopped, for its owner: cubby_box_create
+ * takes it, cubby_box_start makes it the box within a millisecond or two.
+ */
+typedef struct cubby_template_info {
+        char *key; /* 64 hex digits */
+        char *image_id;
+        char *image_name;
+        char *snapshot; /* a snapshot's name; "" for a template */
+        char *problem;  /* why it is of no use and will be made anew; "" when it is good */
+        uint64_t memory_bytes, disk_bytes;
+        uint32_t vcpus;
+        uint64_t usage_bytes; /* on the host's disk */
+        uint32_t spares;      /* ready */
+        uint32_t spares_wanted;
+        int64_t created_ns, used_ns;
+} cubby_template_info;
+
+typedef struct cubby_template_list {
+        cubby_template_info *templates;
+        size_t count;
+} cubby_template_list;
+
+/* Most recently used first. */
+CUBBY_API int cubby_templates(cubby *cubby, cubby_template_list **ret, cubby_error *err);
+CUBBY_API void cubby_template_list_free(cubby_template_list *list);
+/*
+ * Makes the template that boxes of these options continue from (only image,
+ * sizes, engine, accel and kernel count); with `again` also when there is one.
+ * Takes a boot. Another process that makes it is waited for.
+ */
+CUBBY_API int cubby_template_build(
+        cubby *cubby, const cubby_box_options *options, bool again, cubby_error *err);
+/* `name`: a key, its first digits (from 4), or a snapshot's name. Boxes that
+ * were made from it go on. CUBBY_E_BUSY while one is being made from it. */
+CUBBY_API int cubby_template_remove(cubby *cubby, const char *name, cubby_error *err);
+/* Its manifest as a JSON object. */
+CUBBY_API int cubby_template_inspect(
+        cubby *cubby, const char *name, char **ret_json, cubby_error *err);
+/* Reads all of it and compares digests: CUBBY_E_DIGEST names the file. */
+CUBBY_API int cubby_template_verify(cubby *cubby, const char *name, cubby_error *err);
+/*
+ * How many spares of these options are kept ready, 0 to 64; makes the template
+ * when there is none. A process of its own (cubby-keeper) keeps them; it ends,
+ * and they with it, after ten minutes in which nobody took one.
+ */
+CUBBY_API int cubby_spares_set(
+        cubby *cubby, const cubby_box_options *options, uint32_t count, cubby_error *err);
+
 /* ---------------------------------------------------------------- upkeep -- */
+
+/* Where the space is, as a JSON object: {"images","kernels","templates","boxes",
+ * "other": {"count","bytes","reclaimable"}...}. */
+CUBBY_API int cubby_usage(cubby *cubby, char **ret_json, cubby_error *err);
+
+typedef struct cubby_prune_options {
+        size_t size;
+        bool dry_run;            /* only count */
+        uint64_t template_bytes; /* what templates may use: the least recently used
+                                    beyond it go; those in use and snapshots stay.
+                                    0: 16 GiB. 1: none may stay */
+} cubby_prune_options;
+/* cubby_gc, and templates beyond their space or of no use any more. */
+CUBBY_API int cubby_prune(cubby *cubby, const cubby_prune_options *options, uint64_t *ret_bytes,
+        cubby_error *err);
 
 /* What this host offers and lacks, as a JSON object: {"checks":[{"name","status"
  * ("ok","warning","error"),"found","advice"}...]}. */

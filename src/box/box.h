@@ -74,6 +74,10 @@ int box_disk_make(
 
 /* create.c */
 int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, cubby_error *err);
+/* What every box's folder holds: disk (a copy of `disk_fd`; -1: an empty one), config
+ * and lock, given to the user of its slot. */
+int box_fill_folder(
+        cubby *host, const struct box_config *config, int dir_fd, int disk_fd, cubby_error *err);
 int box_open(cubby *host, const char *name, cubby_box **ret, cubby_error *err);
 int box_open_record(
         cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err);
@@ -90,12 +94,19 @@ int box_start(cubby_box *box, cubby_error *err);
 struct box_started {
         int64_t started_ns;
         char isolation[16];
+        char served[16]; /* "booted", "cloned", "spare" */
 };
 enum box_life { BOX_NEVER_STARTED, BOX_ALIVE, BOX_ENDED };
 int box_life(const cubby_box *box, enum box_life *ret, cubby_error *err);
 /* The box's lock; CUBBY_E_STATE when a shim holds it until the deadline. */
 int box_lock(const cubby_box *box, int64_t deadline_ms, int *ret_fd, cubby_error *err);
-int box_write_started(const cubby_box *box, const struct box_started *started, cubby_error *err);
+/* `durable`: what it says outlives a crash of the host. */
+int box_write_started(
+        const cubby_box *box, const struct box_started *started, bool durable, cubby_error *err);
+/* Published by rename like file_publish_at, but not synced: for what is worth
+ * nothing after a crash of the host. */
+int box_write_quickly(
+        int dir_fd, const char *name, const void *data, size_t size, cubby_error *err);
 bool box_read_started(const cubby_box *box, struct box_started *ret);
 /* The end of the last run; "shim-died" when the shim could not write it. */
 int box_read_end(const cubby_box *box, struct box_exit *ret, cubby_error *err);
@@ -124,6 +135,7 @@ int box_kill_shim(const cubby_box *box, cubby_error *err);
 DEFINE_AUTO(client, client_close)
 
 /* remove.c */
+int box_remove_folder(cubby *host, const char *id, cubby_error *err);
 int box_remove(cubby_box *box, bool force, cubby_error *err);
 int box_rename(cubby_box *box, const char *name, cubby_error *err);
 

@@ -258,16 +258,16 @@ int box_config_encode(const struct box_config *config, struct buffer *ret_json, 
         json_error_t problem;
         AUTO_JSON json_t *root = json_pack_ex(&problem, 0,
                 "{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:O, s:O, s:O, s:s, s:s, s:s,"
-                " s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+                " s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
                 "version", BOX_CONFIG_VERSION, "id", config->id, "name", config->name, "hostname",
                 config->hostname, "image_id", config->image_id, "image_name", config->image_name,
                 "engine", config->engine, "accel", config->accel, "kernel", config->kernel, "argv",
                 argv, "env", env, "labels", labels, "workdir", config->workdir, "user",
                 config->user, "stop_signal", config->stop_signal, "tty", config->tty, "open_stdin",
-                config->open_stdin, "auto_remove", config->auto_remove, "memory_bytes",
-                (json_int_t)config->memory_bytes, "cpu_milli", (json_int_t)config->cpu_milli,
-                "disk_bytes", (json_int_t)config->disk_bytes, "pids_max",
-                (json_int_t)config->pids_max, "ttl_ms", (json_int_t)config->ttl_ms,
+                config->open_stdin, "auto_remove", config->auto_remove, "no_template",
+                config->no_template, "memory_bytes", (json_int_t)config->memory_bytes, "cpu_milli",
+                (json_int_t)config->cpu_milli, "disk_bytes", (json_int_t)config->disk_bytes,
+                "pids_max", (json_int_t)config->pids_max, "ttl_ms", (json_int_t)config->ttl_ms,
                 "boot_timeout_ms", (json_int_t)config->boot_timeout_ms, "slot",
                 (json_int_t)config->slot, "created_ns", (json_int_t)config->created_ns);
         if (root == NULL)
@@ -325,7 +325,7 @@ struct raw {
         const char *workdir, *user, *stop_signal;
         json_int_t memory_bytes, cpu_milli, disk_bytes, pids_max, ttl_ms, boot_timeout_ms, slot;
         json_int_t created_ns, version;
-        int tty, open_stdin, auto_remove;
+        int tty, open_stdin, auto_remove, no_template;
 };
 
 static int unpack(json_t *root, struct raw *raw, cubby_error *err)
@@ -333,17 +333,17 @@ static int unpack(json_t *root, struct raw *raw, cubby_error *err)
         json_error_t problem;
         if (json_unpack_ex(root, &problem, JSON_STRICT,
                     "{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:s,"
-                    " s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+                    " s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
                     "version", &raw->version, "id", &raw->id, "name", &raw->name, "hostname",
                     &raw->hostname, "image_id", &raw->image_id, "image_name", &raw->image_name,
                     "engine", &raw->engine, "accel", &raw->accel, "kernel", &raw->kernel, "argv",
                     &raw->argv, "env", &raw->env, "labels", &raw->labels, "workdir", &raw->workdir,
                     "user", &raw->user, "stop_signal", &raw->stop_signal, "tty", &raw->tty,
-                    "open_stdin", &raw->open_stdin, "auto_remove", &raw->auto_remove,
-                    "memory_bytes", &raw->memory_bytes, "cpu_milli", &raw->cpu_milli, "disk_bytes",
-                    &raw->disk_bytes, "pids_max", &raw->pids_max, "ttl_ms", &raw->ttl_ms,
-                    "boot_timeout_ms", &raw->boot_timeout_ms, "slot", &raw->slot, "created_ns",
-                    &raw->created_ns) < 0)
+                    "open_stdin", &raw->open_stdin, "auto_remove", &raw->auto_remove, "no_template",
+                    &raw->no_template, "memory_bytes", &raw->memory_bytes, "cpu_milli",
+                    &raw->cpu_milli, "disk_bytes", &raw->disk_bytes, "pids_max", &raw->pids_max,
+                    "ttl_ms", &raw->ttl_ms, "boot_timeout_ms", &raw->boot_timeout_ms, "slot",
+                    &raw->slot, "created_ns", &raw->created_ns) < 0)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "%s", problem.text);
         if (raw->memory_bytes < 0 || raw->cpu_milli < 0 || raw->cpu_milli > UINT32_MAX ||
                 raw->disk_bytes < 0 || raw->pids_max < 0 || raw->pids_max > UINT32_MAX ||
@@ -369,6 +369,7 @@ static int fill(const struct raw *raw, struct box_config *config, cubby_error *e
                 .tty = raw->tty != 0,
                 .open_stdin = raw->open_stdin != 0,
                 .auto_remove = raw->auto_remove != 0,
+                .no_template = raw->no_template != 0,
                 .memory_bytes = (uint64_t)raw->memory_bytes,
                 .cpu_milli = (uint32_t)raw->cpu_milli,
                 .disk_bytes = (uint64_t)raw->disk_bytes,

@@ -44,6 +44,7 @@ struct box_config {
         bool tty;
         bool open_stdin;
         bool auto_remove;
+        bool no_template;
         uint64_t memory_bytes;
         uint32_t cpu_milli;
         uint64_t disk_bytes;
@@ -105,7 +106,24 @@ enum shim_fd {
         SHIM_FD_ROOTFS = 6,
         SHIM_FD_VMLINUX = 7,
         SHIM_FD_INITRAMFS = 8,
+        SHIM_FD_MEMORY = 9,  /* RAM of a template that is made, or that a clone continues from */
+        SHIM_FD_STATE = 10,  /* its device state: written, or read */
+        SHIM_FD_KEEPER = 11, /* spare: hung up when its keeper ends, and the spare with it */
+        SHIM_FD_LAST = SHIM_FD_KEEPER,
 };
+
+/*
+ * The arguments of cubby-shim: the box's id (for people who look at a process
+ * list), the word for its mode ("boot" when left out), and for a template and
+ * a spare the commands that warm it up, words separated by spaces.
+ */
+enum shim_mode {
+        SHIM_BOOT,
+        SHIM_TEMPLATE, /* boots, warms up, saves the machine, reports ready, ends */
+        SHIM_CLONE,    /* continues from a template */
+        SHIM_SPARE,    /* a clone that is warmed up, stopped, and waits to be claimed */
+};
+#define SHIM_WARMUPS_MAX 16U
 
 /* One packet on SHIM_FD_STATUS. The creator and the shim are the same build, so
  * the packet is the struct. The shim sends progress, then ready or failed, then

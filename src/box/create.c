@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "box/saved.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,11 +38,23 @@ static int write_config(const struct box_config *config, int dir_fd, cubby_error
         return file_publish_at(dir_fd, BOX_CONFIG_NAME, json.data, json.size, 0600, err);
 }
 
-static int fill_folder(cubby *host, const struct box_config *config, int dir_fd, cubby_error *err)
+static int copy_disk(int from_fd, int dir_fd, cubby_error *err)
+{
+        AUTO_FD int disk = openat(
+                dir_fd, BOX_DISK_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (disk < 0)
+                return cubby_error_errno(err, errno, "making the writable disk");
+        return file_copy_sparse(from_fd, disk, err);
+}
+
+int box_fill_folder(
+        cubby *host, const struct box_config *config, int dir_fd, int disk_fd, cubby_error *err)
 {
         box_progress(host, "disk", config->name, 0, 0);
-        if (box_disk_make(host->home, config->disk_bytes, dir_fd, BOX_DISK_NAME, err) < 0 ||
-                write_config(config, dir_fd, err) < 0)
+        int made = disk_fd >= 0
+                ? copy_disk(disk_fd, dir_fd, err)
+                : box_disk_make(host->home, config->disk_bytes, dir_fd, BOX_DISK_NAME, err);
+        if (made < 0 || write_config(config, dir_fd, err) < 0)
                 return -1;
         AUTO_FD int lock = openat(
                 dir_fd, BOX_LOCK_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -60,7 +73,7 @@ static int publish_folder(cubby *host, const struct box_config *config, cubby_er
                 return -1;
         int tmp = home_folder(host->home, HOME_TMP);
         int boxes = home_folder(host->home, HOME_BOXES);
-        int result = fill_folder(host, config, dir, err);
+        int result = box_fill_folder(host, config, dir, -1, err);
         if (result == 0 && renameat2(tmp, name, boxes, config->id, RENAME_NOREPLACE) < 0)
                 result = cubby_error_errno(err, errno, "publishing the box's folder");
         if (result < 0)
@@ -71,11 +84,13 @@ static int publish_folder(cubby *host, const struct box_config *config, cubby_er
 }
 
 /* A made-up name may be taken; another is tried. */
-static int insert_record(cubby *host, struct box_config *config, bool made_up, cubby_error *err)
+static int insert_record(
+        cubby *host, struct box_config *config, bool made_up, bool spare, cubby_error *err)
 {
         struct box_record record = {.id = config->id,
                 .name = config->name,
                 .image_id = config->image_id,
+                .slot = spare ? config->slot : 0,
                 .created_ns = config->created_ns};
         for (int try = 1;; try++) {
                 cubby_error problem = {0};
@@ -173,6 +188,18 @@ void box_close(cubby_box *box)
         free(box);
 }
 
+/* A spare's folder is there already; only what it is changes. Nothing is synced:
+ * after a crash of the host the machine is gone anyway. */
+static int rewrite_config(cubby *host, const struct box_config *config, cubby_error *err)
+{
+        AUTO_FD int dir = open_folder(host, config->id, err);
+        AUTO_BUFFER struct buffer json;
+        buffer_init(&json, BOX_CONFIG_BYTES_MAX);
+        if (dir < 0 || box_config_encode(config, &json, err) < 0)
+                return -1;
+        return box_write_quickly(dir, BOX_CONFIG_NAME, json.data, json.size, err);
+}
+
 int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, cubby_error *err)
 {
         AUTO_CONFIG struct box_config config = {0};
@@ -181,11 +208,22 @@ int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, c
         /* gc takes it alone: a record whose folder is still being made is no leftover */
         AUTO_FD int lock = -1;
         if (home_lock(host->home, "boxes", false, deadline_after_ms(CREATE_LOCK_MS), &lock, err) <
-                        0 ||
-                insert_record(host, &config, options->name == NULL, err) < 0)
+                0)
                 return cubby_error_wrap(err, "creating a box");
-        if (publish_folder(host, &config, err) < 0) {
+        int spare = saved_claim(host, &config, err);
+        if (spare < 0)
+                return cubby_error_wrap(err, "creating a box");
+        if (insert_record(host, &config, options->name == NULL, spare > 0, err) < 0) {
+                if (spare > 0)
+                        saved_unclaim(host, &config);
+                return cubby_error_wrap(err, "creating a box");
+        }
+        int made =
+                spare > 0 ? rewrite_config(host, &config, err) : publish_folder(host, &config, err);
+        if (made < 0) {
                 (void)box_record_remove(host->home, config.id, NULL);
+                if (spare > 0)
+                        saved_remove_spare(host, config.id);
                 return cubby_error_wrap(err, "creating box '%s'", config.name);
         }
         return box_open(host, config.id, ret, err);

@@ -48,11 +48,11 @@ static json_t *config_json(const struct box_config *config)
 
 static json_t *state_json(const cubby_box_info *info)
 {
-        return json_pack("{s:s, s:b, s:i, s:b, s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "status",
+        return json_pack("{s:s, s:b, s:i, s:b, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "status",
                 box_state_name(info->state), "running",
                 info->state == CUBBY_BOX_RUNNING || info->state == CUBBY_BOX_PAUSED, "exit_code",
                 info->exit_code, "oom", info->oom, "reason", info->reason, "detail", info->detail,
-                "isolation", info->isolation, "started_ns", (json_int_t)info->started_ns,
+                "isolation", info->isolation, "served", info->served, "started_ns", (json_int_t)info->started_ns,
                 "finished_ns", (json_int_t)info->finished_ns, "generation",
                 (json_int_t)info->generation, "shim_pid", (json_int_t)info->shim_pid);
 }

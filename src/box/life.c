@@ -68,15 +68,38 @@ int box_life(const cubby_box *box, enum box_life *ret, cubby_error *err)
         return 0;
 }
 
-int box_write_started(const cubby_box *box, const struct box_started *started, cubby_error *err)
+int box_write_quickly(int dir_fd, const char *name, const void *data, size_t size, cubby_error *err)
 {
-        json_t *root = json_pack("{s:I, s:s}", "started_ns", (json_int_t)started->started_ns,
-                "isolation", started->isolation);
+        char temporary[64];
+        (void)snprintf(temporary, sizeof temporary, ".%.32s.%lx", name, (unsigned long)getpid());
+        AUTO_FD int fd = openat(
+                dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0 || write_whole(fd, data, size) < 0 ||
+                renameat(dir_fd, temporary, dir_fd, name) < 0) {
+                int saved = errno;
+                (void)unlinkat(dir_fd, temporary, 0);
+                return cubby_error_errno(err, saved, "writing '%s'", name);
+        }
+        return 0;
+}
+
+int box_write_started(
+        const cubby_box *box, const struct box_started *started, bool durable, cubby_error *err)
+{
+        json_t *root = json_pack("{s:I, s:s, s:s}", "started_ns", (json_int_t)started->started_ns,
+                "isolation", started->isolation, "served", started->served);
         AUTO_FREE char *text = root == NULL ? NULL : json_dumps(root, JSON_COMPACT);
         json_decref(root);
         if (text == NULL)
                 return cubby_error_no_memory(err);
-        return file_publish_at(box->dir_fd, BOX_STARTED_NAME, text, strlen(text), 0600, err);
+        return durable
+                ? file_publish_at(box->dir_fd, BOX_STARTED_NAME, text, strlen(text), 0600, err)
+                : box_write_quickly(box->dir_fd, BOX_STARTED_NAME, text, strlen(text), err);
+}
+
+static bool is_word(const char *text, size_t size)
+{
+        return strlen(text) < size && text[strspn(text, "abcdefghijklmnopqrstuvwxyz")] == '\0';
 }
 
 bool box_read_started(const cubby_box *box, struct box_started *ret)
@@ -88,15 +111,17 @@ bool box_read_started(const cubby_box *box, struct box_started *ret)
         json_t *root = json_loadb((const char *)text.data, text.size, JSON_REJECT_DUPLICATES, NULL);
         json_int_t started_ns = 0;
         const char *isolation = NULL;
+        const char *served = NULL;
         struct box_started started = {0};
         bool good = root != NULL &&
-                json_unpack(root, "{s:I, s:s !}", "started_ns", &started_ns, "isolation",
-                        &isolation) == 0 &&
-                started_ns >= 0 && strlen(isolation) < sizeof started.isolation &&
-                isolation[strspn(isolation, "abcdefghijklmnopqrstuvwxyz")] == '\0';
+                json_unpack(root, "{s:I, s:s, s:s !}", "started_ns", &started_ns, "isolation",
+                        &isolation, "served", &served) == 0 &&
+                started_ns >= 0 && is_word(isolation, sizeof started.isolation) &&
+                is_word(served, sizeof started.served);
         if (good) {
                 started.started_ns = started_ns;
                 (void)snprintf(started.isolation, sizeof started.isolation, "%s", isolation);
+                (void)snprintf(started.served, sizeof started.served, "%s", served);
                 *ret = started;
         }
         json_decref(root);

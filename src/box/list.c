@@ -35,6 +35,7 @@ void box_info_clear(cubby_box_info *info)
         free(info->command);
         free(info->engine);
         free(info->isolation);
+        free(info->served);
         free(info->reason);
         free(info->detail);
         *info = (cubby_box_info){0};
@@ -86,7 +87,9 @@ static int fill_running(const cubby_box *box, cubby_box_info *info, cubby_error 
                         info->exit_code = status.exit.signal > 0 ? 128 + (int)status.exit.signal
                                                                  : (int)status.exit.code;
         }
-        return set_text(&info->isolation, started.isolation, err);
+        return set_text(&info->isolation, started.isolation, err) < 0
+                ? -1
+                : set_text(&info->served, started.served, err);
 }
 
 static bool ended_well(const char *reason)
@@ -131,6 +134,7 @@ static int fill(const cubby_box *box, const char *name, cubby_box_info *info, cu
                 .command = command_text(config->argv),
                 .engine = strdup(config->engine),
                 .isolation = strdup(""),
+                .served = strdup(""),
                 .reason = strdup(""),
                 .detail = strdup(""),
                 .state = CUBBY_BOX_CREATED,
@@ -138,7 +142,8 @@ static int fill(const cubby_box *box, const char *name, cubby_box_info *info, cu
                 .created_ns = config->created_ns};
         if (info->id == NULL || info->name == NULL || info->image_name == NULL ||
                 info->image_id == NULL || info->command == NULL || info->engine == NULL ||
-                info->isolation == NULL || info->reason == NULL || info->detail == NULL)
+                info->isolation == NULL || info->served == NULL || info->reason == NULL ||
+                info->detail == NULL)
                 return cubby_error_no_memory(err);
         if (life == BOX_ALIVE)
                 return fill_running(box, info, err);

@@ -186,6 +186,7 @@ static int plan_numbers(
         config->tty = options->tty;
         config->open_stdin = options->open_stdin;
         config->auto_remove = options->auto_remove;
+        config->no_template = options->no_template || secure_getenv("CUBBY_NO_TEMPLATE") != NULL;
         config->created_ns = clock_realtime_ns();
         uint64_t pages = (uint64_t)sysconf(_SC_PHYS_PAGES);
         uint64_t host_memory = pages * (uint64_t)sysconf(_SC_PAGESIZE);

@@ -15,7 +15,7 @@
  * The folder leaves boxes/ by one rename; what a crash leaves after it is a
  * temporary that the next start sweeps, and a record without a folder.
  */
-static int remove_folder(cubby *host, const char *id, cubby_error *err)
+int box_remove_folder(cubby *host, const char *id, cubby_error *err)
 {
         char name[32];
         AUTO_FD int dir = -1;
@@ -56,7 +56,7 @@ int box_remove(cubby_box *box, bool force, cubby_error *err)
         /* nobody may start it any more */
         AUTO_FD int lock = -1;
         if (box_lock(box, deadline_after_ms(LOCK_MS), &lock, err) < 0 ||
-                remove_folder(box->cubby, box->id, err) < 0)
+                box_remove_folder(box->cubby, box->id, err) < 0)
                 return cubby_error_wrap(err, "removing box '%s'", box->config.name);
         return 0;
 }

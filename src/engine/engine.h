@@ -22,6 +22,14 @@ enum isolation { ISOLATION_NONE, ISOLATION_EMULATED, ISOLATION_HARDWARE };
 enum {
         ENGINE_CAN_PAUSE = 1U << 0,
         ENGINE_CAN_CLONE = 1U << 1, /* save to and start from a template */
+        ENGINE_CAN_FORK = 1U << 2,  /* copy a machine that goes on */
+};
+
+/* Where a machine begins. */
+enum machine_origin {
+        MACHINE_BOOT,
+        MACHINE_TEMPLATE, /* boots, with its RAM in an object of the caller's: it can be saved */
+        MACHINE_CLONE,    /* continues from a saved machine; runs when start returns */
 };
 
 struct machine_config {
@@ -29,10 +37,14 @@ struct machine_config {
         uint32_t vcpus;
         enum accel accel;
         /* All owned by the caller, who may close them after start. */
-        int vmlinux_fd;
+        int vmlinux_fd; /* not used by a clone, nor is initramfs_fd */
         int initramfs_fd;
         int rootfs_fd;        /* O_RDONLY, EROFS */
         int disk_fd;          /* O_RDWR, raw ext4, private to this machine */
+        enum machine_origin origin;
+        int memory_fd;        /* template: its RAM; clone: a sealed copy of it, mapped privately.
+                                 Of exactly memory_bytes; not used by a boot */
+        int state_fd;         /* clone: what save wrote, at its beginning */
         int console_fd;       /* append-only; the console's and the VMM's own messages */
         bool console;         /* a serial console (slow; for diagnosis) */
         uid_t uid;            /* as root: the VMM runs as this id; 0: keep the caller's */
@@ -57,6 +69,23 @@ struct engine {
         enum isolation (*isolation)(const struct machine *machine);
         int (*pause)(struct machine *machine, cubby_error *err); /* stops the vCPUs */
         int (*unpause)(struct machine *machine, cubby_error *err);
+        /* ENGINE_CAN_CLONE: stops a template's machine and writes its device state; what
+         * its RAM and disk then hold belongs to it. Only destroy may follow. */
+        int (*save)(struct machine *machine, int state_fd, cubby_error *err);
+        /* ENGINE_CAN_FORK, in this order. `copy_begin` fills `memory_fd` (empty, of the
+         * machine's size) with what does not change any more; it may take a while and the
+         * machine runs on. `copy_end` stops the machine, writes its devices and adds the
+         * rest of its memory; `unpause` lets it go on. A clone continues from the two like
+         * from a template. */
+        int (*copy_begin)(struct machine *machine, int memory_fd, cubby_error *err);
+        int (*copy_end)(struct machine *machine, int memory_fd, int state_fd, cubby_error *err);
+        /* ENGINE_CAN_CLONE: what binds a saved state, as one line each. `build`: the VMM's
+         * build and arguments, cheap. `host`: accelerator and CPU, about 60 ms, true
+         * until the host's next boot; *ret_clock_khz is the rate that a guest takes
+         * from the host, 0 when none. */
+        int (*build)(const struct machine_config *config, char **ret, cubby_error *err);
+        int (*host)(const struct machine_config *config, char **ret, uint32_t *ret_clock_khz,
+                cubby_error *err);
         /* After exit_fd: one sentence on how it ended; `*ret_clean` when the guest
          * powered off by itself. */
         void (*describe_exit)(struct machine *machine, char *ret, size_t size, bool *ret_clean);

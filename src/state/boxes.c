@@ -101,9 +101,17 @@ static int insert_work(struct db *db, void *data, cubby_error *err)
         struct box_record *record = data;
         int64_t taken = 0;
         int64_t known = 0;
+        int64_t slots = 0;
         int64_t slot = 0;
+        int64_t wanted = record->slot;
+        char number[16];
+        (void)snprintf(number, sizeof number, "%u", record->slot);
         if (query_number(db, "SELECT count(*) FROM boxes WHERE name = ?1", record->name, &taken,
                     err) < 0 ||
+                (wanted != 0 && taken == 0 &&
+                        query_number(db,
+                                "SELECT count(*) FROM boxes WHERE slot = CAST(?1 AS INTEGER)",
+                                number, &slots, err) < 0) ||
                 query_number(db, "SELECT count(*) FROM images WHERE id = ?1", record->image_id,
                         &known, err) < 0 ||
                 /* the lowest number that nobody has: 1, or the one behind a taken one */
@@ -115,9 +123,14 @@ static int insert_work(struct db *db, void *data, cubby_error *err)
         if (taken > 0)
                 return cubby_error_set(
                         err, CUBBY_E_EXISTS, "there is already a box named '%s'", record->name);
+        if (slots > 0)
+                return cubby_error_set(
+                        err, CUBBY_E_EXISTS, "there is already a box in slot %u", record->slot);
         if (known == 0)
                 return cubby_error_set(
                         err, CUBBY_E_NOT_FOUND, "there is no image %s any more", record->image_id);
+        if (wanted != 0)
+                slot = wanted;
         if (slot < 1 || slot > SLOT_MAX)
                 return cubby_error_set(
                         err, CUBBY_E_LIMIT, "the home has its most boxes, %u", SLOT_MAX);
@@ -128,13 +141,17 @@ static int insert_work(struct db *db, void *data, cubby_error *err)
 int box_record_insert(struct home *home, struct box_record *record, cubby_error *err)
 {
         struct box_record checked = *record;
-        checked.slot = 1;
+        if (checked.slot == 0)
+                checked.slot = 1; /* the real one is chosen; this one passes the checks */
         if (!record_valid(&checked))
                 return cubby_error_set(err, CUBBY_E_INVALID,
                         "'%s' is no name for a box: letters, digits, '_', '.' and '-', "
                         "at most %d, the first a letter or digit",
                         record->name == NULL ? "" : record->name, NAME_MAX_LENGTH);
-        if (db_run(home, true, insert_work, &checked, err) < 0)
+        checked.slot = record->slot;
+        int inserted = record->slot == 0 ? db_run(home, true, insert_work, &checked, err)
+                                         : db_run_quickly(home, insert_work, &checked, err);
+        if (inserted < 0)
                 return cubby_error_wrap(err, "recording the box");
         record->slot = checked.slot;
         return 0;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define DB_BUSY_MS 10000
 #define DB_LOCK_MS 15000
@@ -261,46 +262,129 @@ static void checkpoint(struct db *db, int pages)
                 return;
         (void)sqlite3_busy_timeout(db->sql, 0); /* in use: the next writer tries again */
         (void)sqlite3_wal_checkpoint_v2(db->sql, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+        (void)sqlite3_busy_timeout(db->sql, DB_BUSY_MS);
 }
 
-static int run_once(struct home *home, bool write, db_work work, void *data, cubby_error *err)
+/* Written to by another's checkpoint, or by somebody who should not: looked at anew. */
+static bool same_file(const struct home *home)
 {
-        /* Held as long as the connection: nobody swaps the database beneath it. */
+        const struct stat *was = &home->kept.file;
+        struct stat info;
+        return fstatat(home->folders[HOME_ROOT], DB_NAME, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+                info.st_dev == was->st_dev && info.st_ino == was->st_ino &&
+                info.st_size == was->st_size && info.st_mtim.tv_sec == was->st_mtim.tv_sec &&
+                info.st_mtim.tv_nsec == was->st_mtim.tv_nsec;
+}
+
+/* The kept connection if it can be used, else a new one. */
+static int take_connection(struct home *home, struct db *ret, cubby_error *err)
+{
+        struct kept_connection *kept = &home->kept;
+        if (kept->sql != NULL && kept->pid != getpid())
+                kept->sql = NULL; /* the parent's: closing it here would touch its files */
+        if (kept->sql != NULL && !same_file(home)) {
+                (void)sqlite3_close_v2(kept->sql);
+                kept->sql = NULL;
+        }
+        if (kept->sql == NULL)
+                return db_open(home, ret, err);
+        struct db db = {.home = home, .sql = kept->sql};
+        kept->sql = NULL;
+        if (check_version(&db, err) < 0) {
+                db_close(&db);
+                return -1;
+        }
+        *ret = db;
+        return 0;
+}
+
+static void keep_connection(struct home *home, struct db *db)
+{
+        if (fstatat(home->folders[HOME_ROOT], DB_NAME, &home->kept.file, AT_SYMLINK_NOFOLLOW) < 0) {
+                db_close(db);
+                return;
+        }
+        home->kept.sql = db->sql;
+        home->kept.pid = getpid();
+}
+
+void db_forget(struct home *home)
+{
+        if (home->kept.sql != NULL && home->kept.pid == getpid())
+                (void)sqlite3_close_v2(home->kept.sql);
+        home->kept.sql = NULL;
+}
+
+enum run_mode { RUN_READ, RUN_WRITE, RUN_WRITE_QUICKLY };
+
+static int transact(struct db *db, enum run_mode mode, db_work work, void *data, cubby_error *err)
+{
+        int result = 0;
+        int pages = 0;
+        if (mode == RUN_WRITE_QUICKLY)
+                (void)sqlite3_exec(db->sql, "PRAGMA synchronous = NORMAL", NULL, NULL, NULL);
+        (void)sqlite3_wal_hook(db->sql, note_pages, &pages);
+        if (sqlite3_exec(db->sql, mode == RUN_READ ? "BEGIN" : "BEGIN IMMEDIATE", NULL, NULL,
+                    NULL) != SQLITE_OK)
+                result = db_error(db, "beginning a transaction", err);
+        if (result == 0)
+                result = work(db, data, err);
+        if (result == 0 && sqlite3_exec(db->sql, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
+                result = db_error(db, "committing", err);
+        if (result == 0)
+                checkpoint(db, pages);
+        if (sqlite3_get_autocommit(db->sql) == 0)
+                (void)sqlite3_exec(db->sql, "ROLLBACK", NULL, NULL, NULL);
+        (void)sqlite3_wal_hook(db->sql, NULL, NULL);
+        if (mode == RUN_WRITE_QUICKLY)
+                (void)sqlite3_exec(db->sql, "PRAGMA synchronous = FULL", NULL, NULL, NULL);
+        return result;
+}
+
+static int run_once(
+        struct home *home, enum run_mode mode, db_work work, void *data, cubby_error *err)
+{
+        /* Held as long as the transaction: nobody swaps the database beneath it. */
         AUTO_FD int lock = -1;
         if (home_lock(home, "db", false, deadline_after_ms(DB_LOCK_MS), &lock, err) < 0)
                 return -1;
         struct db db = {0};
-        if (db_open(home, &db, err) < 0)
-                return -1;
-        int result = 0;
-        int pages = 0;
-        (void)sqlite3_wal_hook(db.sql, note_pages, &pages);
-        if (sqlite3_exec(db.sql, write ? "BEGIN IMMEDIATE" : "BEGIN", NULL, NULL, NULL) !=
-                SQLITE_OK)
-                result = db_error(&db, "beginning a transaction", err);
+        bool ours = pthread_mutex_trylock(&home->kept.mutex) == 0;
+        int result = ours ? take_connection(home, &db, err) : db_open(home, &db, err);
         if (result == 0)
-                result = work(&db, data, err);
-        if (result == 0 && sqlite3_exec(db.sql, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
-                result = db_error(&db, "committing", err);
-        if (result == 0)
-                checkpoint(&db, pages);
-        db_close(&db); /* rolls back what was not committed */
+                result = transact(&db, mode, work, data, err);
+        if (result == 0 && ours)
+                keep_connection(home, &db);
+        else
+                db_close(&db);
+        if (ours)
+                (void)pthread_mutex_unlock(&home->kept.mutex);
         return result;
 }
 
-int db_run(struct home *home, bool write, db_work work, void *data, cubby_error *err)
+static int run(struct home *home, enum run_mode mode, db_work work, void *data, cubby_error *err)
 {
         cubby_error problem = {0};
-        if (run_once(home, write, work, data, &problem) == 0)
+        if (run_once(home, mode, work, data, &problem) == 0)
                 return 0;
         if (problem.code == CUBBY_E_CORRUPT) {
                 if (db_rebuild(home, err) < 0)
                         return -1;
                 cubby_error_clear(&problem);
-                if (run_once(home, write, work, data, &problem) == 0)
+                if (run_once(home, mode, work, data, &problem) == 0)
                         return 0;
         }
         if (err != NULL)
                 *err = problem;
         return -1;
+}
+
+int db_run(struct home *home, bool write, db_work work, void *data, cubby_error *err)
+{
+        return run(home, write ? RUN_WRITE : RUN_READ, work, data, err);
+}
+
+int db_run_quickly(struct home *home, db_work work, void *data, cubby_error *err)
+{
+        return run(home, RUN_WRITE_QUICKLY, work, data, err);
 }

@@ -120,6 +120,7 @@ int home_open(const char *path, const struct log *log, struct home **ret, cubby_
         AUTO(home) struct home *home = calloc(1, sizeof *home);
         if (home == NULL)
                 return cubby_error_no_memory(err);
+        (void)pthread_mutex_init(&home->kept.mutex, NULL);
         for (int i = 0; i < HOME_FOLDER_COUNT; i++)
                 home->folders[i] = -1;
         if (log != NULL)
@@ -142,6 +143,8 @@ void home_close(struct home *home)
 {
         if (home == NULL)
                 return;
+        db_forget(home);
+        (void)pthread_mutex_destroy(&home->kept.mutex);
         for (int i = 0; i < HOME_FOLDER_COUNT; i++)
                 close_quietly(home->folders[i]);
         free(home->path);

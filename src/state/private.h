@@ -9,7 +9,10 @@
 #include "state/home.h"
 #include "state/records.h"
 
+#include <pthread.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
+#include <sys/types.h>
 
 #define SCHEMA_VERSION 2
 #define DB_NAME "cubby.db"
@@ -20,10 +23,23 @@
 #define RECORDS_MAX 100000U        /* of one kind in a home */
 #define SLOT_MAX 60000U
 
+/*
+ * A connection that is kept from one transaction to the next: opening one costs
+ * more than most transactions. It belongs to the process that made it, and to
+ * the file it was made for.
+ */
+struct kept_connection {
+        pthread_mutex_t mutex; /* whoever finds it taken opens one of his own */
+        sqlite3 *sql;
+        pid_t pid;
+        struct stat file; /* as it was when the connection was put away */
+};
+
 struct home {
         char *path;
         int folders[HOME_FOLDER_COUNT];
         struct log log;
+        struct kept_connection kept;
 };
 
 struct db {
@@ -38,13 +54,16 @@ static inline void cleanup_statement(sqlite3_stmt **statement)
 #define AUTO_STATEMENT __attribute__((cleanup(cleanup_statement)))
 
 /*
- * Runs `work` in one transaction on a connection of its own: a connection that
- * lived longer would not survive a fork of the embedding program. A database
+ * Runs `work` in one transaction. After a fork of the embedding program the child
+ * leaves its parent's connection alone and opens another. A database
  * that is missing or corrupt is rebuilt first and `work` runs again, so it must
  * leave `data` alone when it fails.
  */
 typedef int (*db_work)(struct db *db, void *data, cubby_error *err);
 int db_run(struct home *home, bool write, db_work work, void *data, cubby_error *err);
+/* A writing one that is not synced: a crash of the host may lose it, not tear it. */
+int db_run_quickly(struct home *home, db_work work, void *data, cubby_error *err);
+void db_forget(struct home *home); /* closes the kept connection */
 
 /* The error of the last SQLite call; corruption becomes CUBBY_E_CORRUPT. */
 int db_error(struct db *db, const char *doing, cubby_error *err);

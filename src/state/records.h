@@ -46,7 +46,9 @@ struct box_record {
 };
 
 void box_record_clear(struct box_record *record);
-/* CUBBY_E_EXISTS when the name is taken. Chooses a free slot. */
+/* CUBBY_E_EXISTS when the name is taken. Slot 0: a free one is chosen; else that one,
+ * CUBBY_E_EXISTS when it is taken; such a record, of a machine that runs already,
+ * is not synced, because a crash of the host ends that machine too. */
 int box_record_insert(struct home *home, struct box_record *record, cubby_error *err);
 int box_record_find(struct home *home, const char *box, struct box_record *ret, cubby_error *err);
 int box_record_list(struct home *home, struct box_record **ret, size_t *ret_count,

@@ -112,6 +112,7 @@ const char *frame_type_name(uint16_t type)
                 {FRAME_SHIM_KILL, "SHIM_KILL"},
                 {FRAME_SHIM_PAUSE, "SHIM_PAUSE"},
                 {FRAME_SHIM_UNPAUSE, "SHIM_UNPAUSE"},
+                {FRAME_SHIM_CLAIM, "SHIM_CLAIM"},
         };
         for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
                 if (names[i].type == type)

@@ -18,7 +18,8 @@ static const char good[] =
         "\"image_name\":\"python\",\"engine\":\"microvm\",\"accel\":\"auto\",\"kernel\":\"6.1.0\","
         "\"argv\":[\"sh\",\"-c\",\"echo \\u00e9\"],\"env\":[\"A=1\",\"B=x=y\"],"
         "\"labels\":[\"k=v\"],\"workdir\":\"/srv\",\"user\":\"nobody\","
-        "\"stop_signal\":\"SIGTERM\",\"tty\":true,\"open_stdin\":false,\"auto_remove\":true,"
+        "\"stop_signal\":\"SIGTERM\",\"tty\":true,\"open_stdin\":false,\"auto_remove\":true,\"no_"
+        "template\":true,"
         "\"memory_bytes\":536870912,\"cpu_milli\":1500,\"disk_bytes\":8589934592,"
         "\"pids_max\":4096,\"ttl_ms\":0,\"boot_timeout_ms\":60000,\"slot\":5,\"created_ns\":9}";
 
@@ -33,6 +34,7 @@ static void test_round_trip(void **state)
         assert_true(config.tty);
         assert_false(config.open_stdin);
         assert_true(config.auto_remove);
+        assert_true(config.no_template);
         assert_int_equal(config.cpu_milli, 1500);
         assert_int_equal(config.slot, 5);
         AUTO_BUFFER struct buffer json;

@@ -10,6 +10,9 @@ extern const struct command command_attach, command_completion, command_create, 
         command_kernel_ensure, command_kill, command_logs, command_pause, command_ps,
         command_rename, command_restart, command_rm, command_run, command_start, command_stats,
         command_stop, command_top, command_unpause, command_version, command_wait;
+extern const struct command command_df, command_prune, command_spare_ls, command_spare_set,
+        command_template_build, command_template_inspect, command_template_ls, command_template_rm,
+        command_template_verify;
 
 #define OPTIONS_END                                      \
         {                                                \

@@ -40,8 +40,13 @@ static const char *stage_of(const struct shim *shim)
                 return "waiting for the agent";
         case PHASE_RESUME:
                 return "preparing the box";
+        case PHASE_WARM:
+                return "warming up";
+        case PHASE_FREEZE:
+                return "saving the machine";
         case PHASE_COMMAND:
                 return "starting the command";
+        case PHASE_SPARE:
         case PHASE_RUNNING:
         case PHASE_SHUTDOWN:
         case PHASE_GONE:
@@ -66,6 +71,7 @@ void boot_fail(struct shim *shim, const char *reason, const cubby_error *error, 
                                         "; the end of its console:\n%s", tail);
                 }
         }
+        saved_answer(shim, &shim->error);
         end_kill(shim, reason, shim->error.message);
 }
 
@@ -86,7 +92,7 @@ static void fail_system(struct shim *shim, int code, const char *text)
         boot_fail(shim, "boot-failed", &error, false);
 }
 
-static void send_resume(struct shim *shim)
+void boot_resume(struct shim *shim)
 {
         uint8_t entropy[WIRE_ENTROPY_SIZE];
         do {
@@ -132,7 +138,7 @@ bool boot_hello(struct shim *shim, struct slice payload)
                 return true;
         }
         boot_report(shim, REPORT_PROGRESS, "resume");
-        send_resume(shim);
+        boot_resume(shim);
         return true;
 }
 
@@ -198,6 +204,7 @@ static void become_ready(struct shim *shim)
         shim->boot_deadline_ms = DEADLINE_NEVER;
         if (shim->config.ttl_ms > 0)
                 shim->ttl_deadline_ms = deadline_after_ms(shim->config.ttl_ms);
+        saved_answer(shim, NULL);
         boot_report(shim, REPORT_READY, shim->isolation);
         close_quietly(take_fd(&shim->status_fd));
 }
@@ -210,6 +217,10 @@ bool boot_resumed(struct shim *shim, struct slice payload)
                 return false;
         shim->session = shim->nonce;
         shim->generation = resumed.generation;
+        if (shim->unclaimed || shim->options->mode == SHIM_TEMPLATE) {
+                saved_resumed(shim);
+                return true;
+        }
         if (!shim->command.exists) {
                 become_ready(shim);
                 return true;

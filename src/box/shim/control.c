@@ -119,6 +119,8 @@ bool control_frame(struct shim *shim, struct peer *peer, const struct frame *fra
                         return false;
                 on_pause(shim, peer, frame->stream, frame->type == FRAME_SHIM_PAUSE);
                 return true;
+        case FRAME_SHIM_CLAIM:
+                return saved_claim(shim, peer, frame);
         default:
                 return false;
         }

@@ -119,7 +119,7 @@ static bool on_started(struct shim *shim, struct stream *stream, const struct fr
         stream->started = true;
         if (stream->kind == STREAM_MAIN)
                 boot_command_started(shim);
-        else
+        else if (stream->kind == STREAM_EXEC)
                 pass_on(stream, frame);
         return true;
 }
@@ -129,12 +129,14 @@ static bool on_exit(struct shim *shim, struct stream *stream, const struct frame
         struct message_exit exit;
         if (!stream->started || !message_exit_decode(payload_of(frame), &exit))
                 return false;
-        bool is_main = stream->kind == STREAM_MAIN;
-        if (!is_main)
+        enum stream_kind kind = stream->kind;
+        if (kind == STREAM_EXEC)
                 pass_on(stream, frame);
         stream_end(shim, stream);
-        if (is_main)
+        if (kind == STREAM_MAIN)
                 command_ended(shim, &exit);
+        else if (kind == STREAM_WARM)
+                saved_warmed(shim);
         return true;
 }
 
@@ -185,12 +187,16 @@ static bool on_error(struct shim *shim, struct stream *stream, const struct fram
                 main_failed(shim, &message);
                 return true;
         }
-        if (stream->kind == STREAM_OWN && stream->reply == FRAME_RESUMED) {
-                broken(shim, "it refused RESUME");
+        if (stream->kind == STREAM_OWN && stream->reply != FRAME_OK) {
+                broken(shim, stream->reply == FRAME_RESUMED ? "it refused RESUME"
+                                                            : "it refused to be saved");
                 return true;
         }
+        enum stream_kind kind = stream->kind;
         pass_on(stream, frame);
         stream_end(shim, stream);
+        if (kind == STREAM_WARM) /* the image has no such command: nothing to warm */
+                saved_warmed(shim);
         return true;
 }
 
@@ -223,6 +229,16 @@ static bool on_reply(struct shim *shim, struct stream *stream, const struct fram
                 if (!boot_resumed(shim, payload_of(frame)))
                         return false;
                 stream = stream_find(shim, frame->stream); /* a failure has ended it */
+        } else if (stream->kind == STREAM_OWN && frame->type == FRAME_METRICS_REPLY) {
+                if (!saved_metrics(shim, payload_of(frame)))
+                        return false;
+                stream = stream_find(shim, frame->stream);
+        } else if (stream->kind == STREAM_OWN && frame->type == FRAME_FROZEN) {
+                if (shim->phase != PHASE_FREEZE || frame->length != 0)
+                        return false;
+                stream_end(shim, stream);
+                saved_frozen(shim);
+                return true;
         } else if (!answers(stream, frame)) {
                 return false;
         } else {
@@ -256,7 +272,8 @@ static bool accept_frame(struct shim *shim, const struct frame *frame)
                 return false;
         if (frame->type == FRAME_ERROR)
                 return on_error(shim, stream, frame);
-        if (stream->kind == STREAM_EXEC || stream->kind == STREAM_MAIN)
+        if (stream->kind == STREAM_EXEC || stream->kind == STREAM_MAIN ||
+                stream->kind == STREAM_WARM)
                 return on_exec_frame(shim, stream, frame);
         return on_reply(shim, stream, frame);
 }

@@ -12,7 +12,7 @@
 #define CLOSED_GRACE_MS 2000 /* between the end of the agent's port and of the machine */
 #define STALL_LOOK_MS 500
 
-enum { POLL_SIGNAL, POLL_LISTEN, POLL_AGENT, POLL_EXIT, POLL_PEERS };
+enum { POLL_SIGNAL, POLL_LISTEN, POLL_AGENT, POLL_EXIT, POLL_KEEPER, POLL_PEERS };
 
 static int64_t earlier(int64_t a, int64_t b)
 {
@@ -27,6 +27,7 @@ static int64_t next_deadline(const struct shim *shim, int64_t now_ms)
         next = earlier(next, earlier(shim->ttl_deadline_ms, shim->part_deadline_ms));
         if (now_ms < shim->accept_ms)
                 next = earlier(next, shim->accept_ms);
+        next = earlier(next, shim->look_ms);
         if (shim->phase == PHASE_GONE)
                 return earlier(next, earlier(shim->drain_deadline_ms, now_ms + STALL_LOOK_MS));
         for (const struct peer *peer = shim->peers; peer != NULL; peer = peer->next)
@@ -48,6 +49,9 @@ static size_t fill_poll(struct shim *shim, struct pollfd *fds, int64_t now_ms)
                 fds[POLL_AGENT].events |= POLLOUT;
         fds[POLL_EXIT] = (struct pollfd){
                 .fd = gone ? -1 : shim->engine->exit_fd(shim->machine), .events = POLLIN};
+        /* who waits for a template or keeps a spare: without them it has no purpose */
+        int owner = shim->options->mode == SHIM_TEMPLATE ? shim->status_fd : shim->keeper_fd;
+        fds[POLL_KEEPER] = (struct pollfd){.fd = gone ? -1 : owner};
         size_t count = POLL_PEERS;
         for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next) {
                 peer->poll_index = count;
@@ -71,6 +75,8 @@ static void on_timers(struct shim *shim, int64_t now_ms)
 {
         if (now_ms >= shim->boot_deadline_ms)
                 boot_late(shim);
+        if (now_ms >= shim->look_ms)
+                saved_look(shim, now_ms);
         if (now_ms >= shim->kill_deadline_ms)
                 end_kill(shim, shim->agent_closed ? "vmm-died" : "stopped",
                         shim->agent_closed ? "the agent's port was closed" : "");
@@ -113,6 +119,9 @@ static void one_round(struct shim *shim, struct pollfd *fds)
                 on_signals(shim);
         if (shim->phase != PHASE_GONE && fds[POLL_EXIT].revents != 0)
                 end_machine_exited(shim);
+        if (shim->phase != PHASE_GONE && fds[POLL_KEEPER].revents != 0 &&
+                (shim->unclaimed || shim->options->mode == SHIM_TEMPLATE))
+                end_kill(shim, "stopped", "nobody waits for it any more");
         if (shim->phase != PHASE_GONE && (fds[POLL_AGENT].revents & ~POLLOUT) != 0)
                 (void)guest_read(shim);
         for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next)

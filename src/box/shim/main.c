@@ -1,9 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "box/shim/shim.h"
 
-int main(void)
+#include <string.h>
+
+static int mode_of(const char *word)
 {
-        static const struct shim_options options = {.find_engine = engine_find,
+        static const char *const words[] = {
+                [SHIM_BOOT] = "boot",
+                [SHIM_TEMPLATE] = "template",
+                [SHIM_CLONE] = "clone",
+                [SHIM_SPARE] = "spare",
+        };
+        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+                if (strcmp(word, words[i]) == 0)
+                        return (int)i;
+        return -1;
+}
+
+int main(int argc, char **argv)
+{
+        int mode = argc > 2 ? mode_of(argv[2]) : SHIM_BOOT;
+        if (mode < 0 || argc > 3 + (int)SHIM_WARMUPS_MAX)
+                return 2;
+        const struct shim_options options = {.find_engine = engine_find,
+                .mode = (enum shim_mode)mode,
+                .warmups = argc > 3 ? argv + 3 : NULL,
                 .part_ms = 30000,
                 .stall_ms = 30000,
                 .drain_ms = 10000,

@@ -271,6 +271,8 @@ void peer_flush(struct peer *peer, int64_t now_ms)
 static void peer_free(struct shim *shim, struct peer *peer)
 {
         streams_leave(shim, peer);
+        if (shim->claimer == peer)
+                shim->claimer = NULL;
         while (peer->attaches != NULL)
                 attach_close(peer, peer->attaches);
         connection_close(&peer->connection);

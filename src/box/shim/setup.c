@@ -58,7 +58,8 @@ int setup_descriptors(struct shim *shim, cubby_error *err)
         shim->lock_fd = SHIM_FD_LOCK;
         shim->box_fd = SHIM_FD_BOX;
         static const enum shim_fd given[SHIM_GIVEN] = {
-                SHIM_FD_ROOTFS, SHIM_FD_VMLINUX, SHIM_FD_INITRAMFS};
+                SHIM_FD_ROOTFS, SHIM_FD_VMLINUX,
+                SHIM_FD_INITRAMFS, SHIM_FD_MEMORY, SHIM_FD_STATE};
         for (size_t i = 0; i < SHIM_GIVEN; i++) {
                 if (fcntl((int)given[i], F_GETFD) < 0)
                         continue; /* the engine says whether it needs it */
@@ -66,7 +67,9 @@ int setup_descriptors(struct shim *shim, cubby_error *err)
                         return -1;
                 shim->given_fds[i] = (int)given[i];
         }
-        (void)syscall(SYS_close_range, (unsigned)SHIM_FD_INITRAMFS + 1U, ~0U, 0U);
+        if (fcntl(SHIM_FD_KEEPER, F_SETFD, FD_CLOEXEC) == 0)
+                shim->keeper_fd = SHIM_FD_KEEPER;
+        (void)syscall(SYS_close_range, (unsigned)SHIM_FD_LAST + 1U, ~0U, 0U);
         int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
         for (int fd = 0; fd < 3; fd++)
                 if (null_fd >= 0 && dup2(null_fd, fd) < 0)
@@ -140,12 +143,40 @@ static enum accel accel_of(const char *name)
         return strcmp(name, "tcg") == 0 ? ACCEL_TCG : ACCEL_AUTO;
 }
 
+static enum machine_origin origin_of(enum shim_mode mode)
+{
+        switch (mode) {
+        case SHIM_TEMPLATE:
+                return MACHINE_TEMPLATE;
+        case SHIM_CLONE:
+        case SHIM_SPARE:
+                return MACHINE_CLONE;
+        case SHIM_BOOT:
+                break;
+        }
+        return MACHINE_BOOT;
+}
+
+static int check_saved(const struct shim *shim, cubby_error *err)
+{
+        if (shim->options->mode == SHIM_BOOT)
+                return 0;
+        if ((shim->engine->capabilities & ENGINE_CAN_CLONE) == 0)
+                return cubby_error_set(err, CUBBY_E_UNSUPPORTED,
+                        "the engine '%s' neither saves nor clones machines", shim->engine->name);
+        if (shim->given_fds[3] < 0 || shim->given_fds[4] < 0)
+                return cubby_error_set(err, CUBBY_E_INVALID,
+                        "a saved machine needs its memory and its state");
+        return 0;
+}
+
 int setup_machine(struct shim *shim, cubby_error *err)
 {
         bool root = geteuid() == 0;
         uid_t box_uid = root ? BOX_UID_FIRST + shim->config.slot : geteuid();
         shim->client_uid = geteuid();
-        if (open_disk(shim, box_uid, err) < 0 || open_console(shim, box_uid, err) < 0)
+        if (check_saved(shim, err) < 0 || open_disk(shim, box_uid, err) < 0 ||
+                open_console(shim, box_uid, err) < 0)
                 return -1;
         shim->log = (struct log){.write = write_log, .data = shim};
         struct machine_config config = {.memory_bytes = shim->config.memory_bytes,
@@ -155,6 +186,9 @@ int setup_machine(struct shim *shim, cubby_error *err)
                 .vmlinux_fd = shim->given_fds[1],
                 .initramfs_fd = shim->given_fds[2],
                 .disk_fd = shim->disk_fd,
+                .origin = origin_of(shim->options->mode),
+                .memory_fd = shim->given_fds[3],
+                .state_fd = shim->given_fds[4],
                 .console_fd = shim->console_fd,
                 .uid = root ? box_uid : 0,
                 .log = &shim->log};
@@ -168,6 +202,8 @@ int setup_machine(struct shim *shim, cubby_error *err)
         connection_init(&shim->agent, fd, FRAME_FROM_GUEST_MAX, AGENT_QUEUE_MAX, AGENT_QUEUE_MAX);
         /* The machine has its own by now. */
         close_quietly(take_fd(&shim->disk_fd));
+        if (shim->options->mode == SHIM_TEMPLATE)
+                shim->state_fd = take_fd(&shim->given_fds[4]);
         for (size_t i = 0; i < SHIM_GIVEN; i++)
                 close_quietly(take_fd(&shim->given_fds[i]));
         return 0;
@@ -230,6 +266,8 @@ void setup_close(struct shim *shim)
         close_quietly(take_fd(&shim->signal_fd));
         close_quietly(take_fd(&shim->console_fd));
         close_quietly(take_fd(&shim->disk_fd));
+        close_quietly(take_fd(&shim->state_fd));
+        close_quietly(take_fd(&shim->keeper_fd));
         box_config_clear(&shim->config);
 }
 

@@ -10,13 +10,17 @@ static void init(struct shim *shim, const struct shim_options *options)
 {
         *shim = (struct shim){.options = options,
                 .box_fd = -1,
-                .given_fds = {-1, -1, -1},
+                .given_fds = {-1, -1, -1, -1, -1},
                 .status_fd = -1,
                 .lock_fd = -1,
                 .listen_fd = -1,
                 .signal_fd = -1,
                 .console_fd = -1,
                 .disk_fd = -1,
+                .state_fd = -1,
+                .keeper_fd = -1,
+                .unclaimed = options->mode == SHIM_SPARE,
+                .look_ms = DEADLINE_NEVER,
                 .agent = {.fd = -1},
                 .kept = {.fd = -1},
                 .started_ms = clock_monotonic_ms(),
@@ -55,6 +59,7 @@ int shim_main(const struct shim_options *options)
                 if (shim->machine != NULL)
                         shim->engine->destroy(shim->machine);
         } else {
+                saved_begin(shim);
                 loop_run(shim);
         }
         int code = end_finish(shim);

@@ -10,6 +10,7 @@
  *   setup.c    descriptors, files, privileges, the socket
  *   loop.c     poll, timers
  *   boot.c     HELLO, RESUME, the box's command
+ *   saved.c    templates that are made, clones, spares and how they are claimed
  *   guest.c    frames from the agent: checked, then forwarded
  *   peers.c    clients: accept, frames from them: checked, then forwarded
  *   control.c  what clients ask of the shim itself
@@ -42,10 +43,12 @@
 #define CONSOLE_MAX (64U * 1024U)
 #define CONSOLE_KEPT (16U * 1024U)
 #define PING_MAX 64U
-#define SHIM_GIVEN 3
+#define SHIM_GIVEN 5
 
 struct shim_options {
         const struct engine *(*find_engine)(const char *name);
+        enum shim_mode mode;
+        char *const *warmups; /* NULL-terminated; NULL: none */
         int64_t part_ms;     /* a frame from the guest must be whole after this time */
         int64_t stall_ms;    /* a client that holds the command up must read within it */
         int64_t drain_ms;    /* at the end: clients must read within it */
@@ -56,7 +59,7 @@ struct shim_options {
 struct shim;
 struct peer;
 
-enum stream_kind { STREAM_REQUEST, STREAM_EXEC, STREAM_MAIN, STREAM_OWN };
+enum stream_kind { STREAM_REQUEST, STREAM_EXEC, STREAM_MAIN, STREAM_WARM, STREAM_OWN };
 
 struct stream {
         struct stream *next_in_bucket;
@@ -104,6 +107,9 @@ struct peer {
 enum phase {
         PHASE_HELLO,    /* the guest boots */
         PHASE_RESUME,   /* RESUME was sent */
+        PHASE_WARM,     /* a warm-up command runs, or what it left is looked for */
+        PHASE_FREEZE,   /* FREEZE was sent */
+        PHASE_SPARE,    /* stopped, waits to be claimed */
         PHASE_COMMAND,  /* the box's command was sent */
         PHASE_RUNNING,  /* ready */
         PHASE_SHUTDOWN, /* the guest was told to power off */
@@ -128,13 +134,15 @@ struct shim {
         struct box_config config;
         struct log log;
         int box_fd;
-        int given_fds[SHIM_GIVEN]; /* root disk, kernel, initramfs; -1: not given */
+        int given_fds[SHIM_GIVEN]; /* root disk, kernel, initramfs, memory, state; -1: none */
         int status_fd;
         int lock_fd;
         int listen_fd;
         int signal_fd;
         int console_fd;
         int disk_fd;
+        int state_fd;
+        int keeper_fd;
         uid_t client_uid; /* who may connect, beside root */
         enum phase phase;
         bool paused;
@@ -157,6 +165,13 @@ struct shim {
         uint64_t violations;       /* all */
         uint32_t violations_level; /* falls by one a second */
         int64_t violations_ms;
+
+        bool unclaimed;   /* a spare without an owner */
+        size_t warmed;    /* warm-up commands that have ended */
+        uint32_t looks;   /* for what they left running */
+        int64_t look_ms;  /* the next one */
+        struct peer *claimer; /* waits for the answer to its claim */
+        uint64_t claim_stream;
 
         struct kept_log kept;
         struct command command;
@@ -198,6 +213,18 @@ bool boot_resumed(struct shim *shim, struct slice payload); /* false: a violatio
 void boot_command_started(struct shim *shim);
 void boot_fail(struct shim *shim, const char *reason, const cubby_error *error, bool with_console);
 void boot_late(struct shim *shim);
+
+void boot_resume(struct shim *shim); /* sends RESUME */
+
+/* saved.c */
+void saved_begin(struct shim *shim);                        /* a clone: no HELLO comes */
+void saved_resumed(struct shim *shim);                      /* a template or an unclaimed spare */
+void saved_warmed(struct shim *shim);                       /* one command has ended */
+bool saved_metrics(struct shim *shim, struct slice payload); /* false: a violation */
+void saved_look(struct shim *shim, int64_t now_ms);
+void saved_frozen(struct shim *shim);
+bool saved_claim(struct shim *shim, struct peer *peer, const struct frame *frame);
+void saved_answer(struct shim *shim, const cubby_error *error); /* to the claimer; NULL: OK */
 
 /* guest.c */
 bool guest_read(struct shim *shim); /* false: nothing more is there */

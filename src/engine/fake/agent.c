@@ -381,12 +381,14 @@ static int serve(struct agent *agent)
         }
 }
 
-int fake_agent_run(int fd, uint64_t memory_bytes, uint32_t vcpus)
+int fake_agent_run(int fd, uint64_t memory_bytes, uint32_t vcpus, uint64_t generation)
 {
         struct agent *agent = calloc(1, sizeof *agent);
         if (agent == NULL)
                 return CRASH;
         agent->fd = fd;
+        agent->generation = generation;
+        agent->frozen = generation > 0; /* it was saved so, and its HELLO is long past */
         agent->memory_bytes = memory_bytes;
         agent->vcpus = vcpus;
         agent->started_ms = clock_monotonic_ms();

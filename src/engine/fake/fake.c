@@ -5,6 +5,7 @@
  * agent with real frames, so that everything above an engine can be tested
  * without a kernel or a VMM. It isolates nothing and runs no program.
  */
+#include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "engine/engine.h"
@@ -23,6 +24,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define SAVED_MARK "fake machine"
+
 struct machine {
         pid_t pid;
         int pidfd;
@@ -38,7 +41,8 @@ static void cleanup_machine(struct machine **machine)
 }
 
 /* In the child: nothing of the shim stays but the socket, and it dies with it. */
-static void become_agent(int fd, pid_t parent, const struct machine_config *config)
+static void become_agent(
+        int fd, pid_t parent, const struct machine_config *config, uint64_t generation)
 {
         sigset_t none;
         (void)sigemptyset(&none);
@@ -52,7 +56,56 @@ static void become_agent(int fd, pid_t parent, const struct machine_config *conf
         /* after the change of uid, which clears it */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
                 _exit(4);
-        _exit(fake_agent_run(3, config->memory_bytes, config->vcpus));
+        _exit(fake_agent_run(3, config->memory_bytes, config->vcpus, generation));
+}
+
+/* A saved fake machine is its mark in the memory and its generation in the state. */
+static int take_origin(
+        const struct machine_config *config, uint64_t *ret_generation, cubby_error *err)
+{
+        char mark[sizeof SAVED_MARK];
+        if (config->origin == MACHINE_TEMPLATE &&
+                pwrite(config->memory_fd, SAVED_MARK, sizeof mark, 0) != (ssize_t)sizeof mark)
+                return cubby_error_errno(err, errno, "writing the fake machine's memory");
+        if (config->origin != MACHINE_CLONE)
+                return 0;
+        uint8_t state[8];
+        if (pread(config->memory_fd, mark, sizeof mark, 0) != (ssize_t)sizeof mark ||
+                memcmp(mark, SAVED_MARK, sizeof mark) != 0 ||
+                pread(config->state_fd, state, sizeof state, 0) != (ssize_t)sizeof state)
+                return cubby_error_set(err, CUBBY_E_VMM, "this is no saved fake machine");
+        *ret_generation = load_u64(state);
+        return 0;
+}
+
+static int fake_save(struct machine *machine, int state_fd, cubby_error *err)
+{
+        uint8_t state[8];
+        store_u64(state, 1);
+        if (pwrite(state_fd, state, sizeof state, 0) != (ssize_t)sizeof state)
+                return cubby_error_errno(err, errno, "saving the fake machine");
+        return 0;
+}
+
+static int copy_text(const char *text, char **ret, cubby_error *err)
+{
+        char *copy = strdup(text);
+        if (copy == NULL)
+                return cubby_error_no_memory(err);
+        *ret = copy;
+        return 0;
+}
+
+static int fake_build(const struct machine_config *config, char **ret, cubby_error *err)
+{
+        return copy_text("fake 1", ret, err);
+}
+
+static int fake_host(
+        const struct machine_config *config, char **ret, uint32_t *ret_clock_khz, cubby_error *err)
+{
+        *ret_clock_khz = 0;
+        return copy_text("any host", ret, err);
 }
 
 static int fake_start(const struct machine_config *config, struct machine **ret, cubby_error *err)
@@ -62,6 +115,9 @@ static int fake_start(const struct machine_config *config, struct machine **ret,
         if (machine == NULL)
                 return cubby_error_no_memory(err);
         *machine = (struct machine){.pid = -1, .pidfd = -1, .agent = -1};
+        uint64_t generation = 0;
+        if (take_origin(config, &generation, err) < 0)
+                return -1;
         int ends[2];
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
                 return cubby_error_errno(err, errno, "making the agent's socket");
@@ -72,7 +128,7 @@ static int fake_start(const struct machine_config *config, struct machine **ret,
         if (pid < 0)
                 return cubby_error_errno(err, errno, "starting the fake machine");
         if (pid == 0)
-                become_agent(child_end, parent, config);
+                become_agent(child_end, parent, config, generation);
         machine->pid = pid;
         machine->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
         if (machine->pidfd < 0)
@@ -154,7 +210,7 @@ static void fake_destroy(struct machine *machine)
 
 const struct engine engine_fake = {
         .name = "fake",
-        .capabilities = ENGINE_CAN_PAUSE,
+        .capabilities = ENGINE_CAN_PAUSE | ENGINE_CAN_CLONE,
         .start = fake_start,
         .agent_fd = fake_agent_fd,
         .exit_fd = fake_exit_fd,
@@ -162,6 +218,9 @@ const struct engine engine_fake = {
         .isolation = fake_isolation,
         .pause = fake_pause,
         .unpause = fake_unpause,
+        .save = fake_save,
+        .build = fake_build,
+        .host = fake_host,
         .describe_exit = fake_describe_exit,
         .destroy = fake_destroy,
 };

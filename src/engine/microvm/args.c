@@ -54,7 +54,7 @@ int vmm_spec_check(const struct vmm_spec *spec, cubby_error *err)
                 return cubby_error_set(err, CUBBY_E_INVALID,
                         "a machine has from 1 to %u processors, not %u", VMM_VCPUS_MAX,
                         spec->vcpus);
-        if (!spec->kvm && spec->tsc_khz == 0)
+        if (!spec->kvm && spec->tsc_khz == 0 && spec->origin != MACHINE_CLONE)
                 return cubby_error_set(err, CUBBY_E_UNSUPPORTED,
                         "the host's time stamp counter could not be measured");
         return 0;
@@ -80,6 +80,34 @@ static bool command_line(const struct vmm_spec *spec, struct buffer *out)
                         out, spec->console ? "console=ttyS0 8250.nr_uarts=1" : "8250.nr_uarts=0");
 }
 
+/*
+ * A template's RAM is its memory object. A clone maps the sealed copy privately:
+ * QEMU opens it to write all the same, and the seal is what refuses.
+ */
+static bool add_memory(struct args *args, const struct vmm_spec *spec)
+{
+        unsigned long long mib = spec->memory_bytes / MIB;
+        if (spec->origin == MACHINE_BOOT)
+                return add(args, "memory-backend-ram,id=memory,size=%lluM,merge=off,dump=off", mib);
+        return add(args,
+                "memory-backend-file,id=memory,size=%lluM,mem-path=/proc/self/fd/%d,share=%s,"
+                "merge=off,dump=off",
+                mib, VMM_FD_MEMORY, spec->origin == MACHINE_TEMPLATE ? "on" : "off");
+}
+
+static bool add_beginning(struct args *args, const struct vmm_spec *spec, const char *line)
+{
+        if (spec->origin == MACHINE_CLONE)
+                /* such a state does not say which machine it is of: our own checks have */
+                return (!spec->devices_only ||
+                               (add(args, "-global") &&
+                                       add(args, "migration.send-configuration=off"))) &&
+                        add(args, "-incoming") && add(args, "defer");
+        return add(args, "-kernel") && add(args, "/proc/self/fd/%d", VMM_FD_VMLINUX) &&
+                add(args, "-initrd") && add(args, "/proc/self/fd/%d", VMM_FD_INITRAMFS) &&
+                add(args, "-append") && add(args, "%s", line);
+}
+
 static bool add_machine(struct args *args, const struct vmm_spec *spec)
 {
         unsigned long long mib = spec->memory_bytes / MIB;
@@ -97,14 +125,13 @@ static bool add_machine(struct args *args, const struct vmm_spec *spec)
                         "memory-backend=memory",
                         spec->kvm ? "off" : "on", spec->kvm ? "off" : "on",
                         spec->console ? "on" : "off");
-        good = good && add(args, "-object") &&
-                add(args, "memory-backend-ram,id=memory,size=%lluM,merge=off,dump=off", mib) &&
-                add(args, "-m") && add(args, "%lluM", mib) && add(args, "-smp") &&
-                add(args, "%u", spec->vcpus) && add(args, "-accel");
+        good = good && add(args, "-object") && add_memory(args, spec) && add(args, "-m") &&
+                add(args, "%lluM", mib) && add(args, "-smp") && add(args, "%u", spec->vcpus) &&
+                add(args, "-accel");
         if (spec->kvm)
                 return good && add(args, "kvm") && add(args, "-cpu") && add(args, "host");
         return good && add(args, "tcg,tb-size=%u", VMM_TB_MIB) && add(args, "-cpu") &&
-                add(args, "max,-la57");
+                add(args, "%s", VMM_CPU_EMULATED);
 }
 
 static bool add_drive(struct args *args, const char *name, int fd, int set, bool read_only)
@@ -151,10 +178,8 @@ int args_build(const struct vmm_spec *spec, struct args *ret, cubby_error *err)
         if (args.list == NULL)
                 return cubby_error_no_memory(err);
         bool good = command_line(spec, &line) && buffer_text(&line) != NULL &&
-                add_machine(&args, spec) && add_devices(&args, spec) && add(&args, "-kernel") &&
-                add(&args, "/proc/self/fd/%d", VMM_FD_VMLINUX) && add(&args, "-initrd") &&
-                add(&args, "/proc/self/fd/%d", VMM_FD_INITRAMFS) && add(&args, "-append") &&
-                add(&args, "%s", buffer_text(&line));
+                add_machine(&args, spec) && add_devices(&args, spec) &&
+                add_beginning(&args, spec, buffer_text(&line));
         if (!good) {
                 args_free(&args);
                 return cubby_error_no_memory(err);

@@ -6,6 +6,7 @@
  * fixed number: no path of the host but QEMU's own is named. */
 
 #include "base/error.h"
+#include "engine/engine.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,15 +19,21 @@ enum vmm_fd {
         VMM_FD_INITRAMFS,
         VMM_FD_ROOTFS,
         VMM_FD_DISK,
+        VMM_FD_MEMORY, /* of a template and its clones; a clone has neither kernel nor initramfs */
         VMM_FD_END
 };
 
 #define VMM_MEMORY_MIN (64ULL * 1024 * 1024)
 #define VMM_MEMORY_MAX (1024ULL * 1024 * 1024 * 1024)
 #define VMM_VCPUS_MAX 64U
+/* Raised with every change of what a machine consists of: saved ones end with it. */
+#define VMM_ARGUMENTS_VERSION 1U
+#define VMM_CPU_EMULATED "max,-la57"
 #define VMM_TB_MIB 128U /* translated code: the host's memory that a guest can claim */
 
 struct vmm_spec {
+        enum machine_origin origin;
+        bool devices_only;   /* a clone of a machine that went on */
         const char *program; /* absolute path */
         uint64_t memory_bytes;
         uint32_t vcpus;

@@ -6,10 +6,12 @@
 #include "base/fd.h"
 #include "base/spawn.h"
 #include "engine/microvm/args.h"
+#include "engine/microvm/copy.h"
 #include "engine/microvm/jail.h"
 #include "engine/microvm/probe.h"
 #include "engine/microvm/program.h"
 #include "engine/microvm/qmp.h"
+#include "engine/microvm/migration.h"
 #include "engine/microvm/tsc.h"
 
 #include <errno.h>
@@ -35,6 +37,10 @@ struct machine {
         bool reaped;
         int status; /* of waitpid, once reaped */
         enum isolation isolation;
+        bool kvm;
+        enum machine_origin origin;
+        int memory_fd; /* what its memory is, or began with; -1: its own alone */
+        uint64_t memory_bytes;
 };
 
 struct socket_pair {
@@ -53,6 +59,7 @@ static void machine_free(struct machine *machine)
         child_kill(&machine->child);
         qmp_close(&machine->qmp);
         close_quietly(machine->agent_fd);
+        close_quietly(machine->memory_fd);
         free(machine);
 }
 DEFINE_AUTO(machine, machine_free)
@@ -94,6 +101,23 @@ static int choose_accel(const struct machine_config *config, bool *ret_kvm, cubb
         return 0;
 }
 
+/* A clone's was decided when its template was saved. */
+static int find_accel(const struct machine_config *config, struct vmm_spec *spec, cubby_error *err)
+{
+        if (config->origin != MACHINE_CLONE)
+                return choose_accel(config, &spec->kvm, err);
+        struct migration_header header = {0};
+        if (migration_read_header(config->state_fd, &header, err) < 0)
+                return -1;
+        if ((config->accel == ACCEL_KVM && !header.kvm) ||
+                (config->accel == ACCEL_TCG && header.kvm))
+                return cubby_error_set(err, CUBBY_E_INVALID,
+                        "the saved machine was made with another accelerator");
+        spec->kvm = header.kvm;
+        spec->devices_only = header.devices_only;
+        return 0;
+}
+
 static int disk_size(int fd, uint64_t *ret, cubby_error *err)
 {
         struct stat info;
@@ -108,11 +132,19 @@ static int spawn_vmm(const struct machine_config *config, const struct args *arg
         const struct socket_pair *agent, struct child *ret, cubby_error *err)
 {
         static const char *const environment[] = {"LANG=C", NULL};
-        const struct spawn_fd fds[] = {{qmp->theirs, VMM_FD_QMP}, {agent->theirs, VMM_FD_AGENT},
-                {config->vmlinux_fd, VMM_FD_VMLINUX}, {config->initramfs_fd, VMM_FD_INITRAMFS},
-                {config->rootfs_fd, VMM_FD_ROOTFS}, {config->disk_fd, VMM_FD_DISK},
-                {config->console_fd, STDOUT_FILENO}, {config->console_fd, STDERR_FILENO}};
-        size_t count = sizeof fds / sizeof *fds;
+        struct spawn_fd fds[9] = {{qmp->theirs, VMM_FD_QMP}, {agent->theirs, VMM_FD_AGENT},
+                {config->rootfs_fd, VMM_FD_ROOTFS}, {config->disk_fd, VMM_FD_DISK}};
+        size_t count = 4;
+        if (config->origin != MACHINE_CLONE) {
+                fds[count++] = (struct spawn_fd){config->vmlinux_fd, VMM_FD_VMLINUX};
+                fds[count++] = (struct spawn_fd){config->initramfs_fd, VMM_FD_INITRAMFS};
+        }
+        if (config->origin != MACHINE_BOOT)
+                fds[count++] = (struct spawn_fd){config->memory_fd, VMM_FD_MEMORY};
+        if (config->console_fd >= 0) {
+                fds[count++] = (struct spawn_fd){config->console_fd, STDOUT_FILENO};
+                fds[count++] = (struct spawn_fd){config->console_fd, STDERR_FILENO};
+        }
         AUTO_FREE struct jail *jail = calloc(1, sizeof *jail);
         if (jail == NULL)
                 return cubby_error_no_memory(err);
@@ -121,7 +153,7 @@ static int spawn_vmm(const struct machine_config *config, const struct args *arg
         struct spawn_options options = {.argv = (const char *const *)args->list,
                 .env = environment,
                 .fds = fds,
-                .fd_count = config->console_fd < 0 ? count - 2 : count,
+                .fd_count = count,
                 .namespaces = jail->namespaces,
                 .before_exec = jail_enter,
                 .data = jail};
@@ -145,7 +177,7 @@ static int spawn_jailed(const struct machine_config *config, const struct vmm_sp
                 .namespaces = true,
                 .memory_bytes = vmm->memory_bytes,
                 .files = files,
-                .file_count = sizeof files / sizeof *files,
+                .file_count = vmm->origin == MACHINE_CLONE ? 0 : sizeof files / sizeof *files,
                 .parent_end = qmp->ours,
                 .child_end = VMM_FD_QMP};
         struct args args = {0};
@@ -204,15 +236,20 @@ static int microvm_start(
         machine->child = CHILD_NONE;
         machine->qmp.fd = -1;
         machine->agent_fd = -1;
-        struct vmm_spec vmm = {.memory_bytes = config->memory_bytes,
+        machine->memory_fd = -1;
+        machine->origin = config->origin;
+        machine->memory_bytes = config->memory_bytes;
+        struct vmm_spec vmm = {.origin = config->origin,
+                .memory_bytes = config->memory_bytes,
                 .vcpus = config->vcpus,
                 .console = config->console};
         if (program_resolve(config->vmm_path, &program, err) < 0 ||
-                choose_accel(config, &vmm.kvm, err) < 0)
+                find_accel(config, &vmm, err) < 0)
                 return -1;
         vmm.program = program;
-        if (!vmm.kvm)
+        if (!vmm.kvm && config->origin != MACHINE_CLONE)
                 vmm.tsc_khz = tsc_khz();
+        machine->kvm = vmm.kvm;
         machine->isolation = vmm.kvm ? ISOLATION_HARDWARE : ISOLATION_EMULATED;
 
         struct socket_pair qmp = {-1, -1};
@@ -242,8 +279,61 @@ static int microvm_start(
                 append_tail(config->console_fd, err);
                 return cubby_error_wrap(err, "starting the VMM '%s'", program);
         }
+        if (config->origin == MACHINE_CLONE &&
+                migration_load(&machine->qmp, config->state_fd, deadline_after_ms(START_TIMEOUT_MS),
+                        err) < 0) {
+                append_tail(config->console_fd, err);
+                if (err != NULL && err->code != CUBBY_E_NO_MEMORY)
+                        err->code = CUBBY_E_VMM;
+                return -1;
+        }
+        if (config->origin != MACHINE_BOOT) {
+                machine->memory_fd = fcntl(config->memory_fd, F_DUPFD_CLOEXEC, PARENT_FD_MIN);
+                if (machine->memory_fd < 0)
+                        return cubby_error_errno(err, errno, "keeping the machine's memory");
+        }
         *ret = take_ptr(&machine);
         return 0;
+}
+
+/* What a clone began with is sealed and can be copied while it runs. */
+static int microvm_copy_begin(struct machine *machine, int memory_fd, cubby_error *err)
+{
+        if (machine->origin == MACHINE_BOOT)
+                return cubby_error_set(
+                        err, CUBBY_E_UNSUPPORTED, "this machine's memory cannot be copied");
+        if (machine->origin == MACHINE_TEMPLATE)
+                return 0;
+        return copy_object(machine->memory_fd, memory_fd, machine->memory_bytes, err);
+}
+
+static int microvm_copy_end(struct machine *machine, int memory_fd, int state_fd, cubby_error *err)
+{
+        const struct migration_header header = {.kvm = machine->kvm, .devices_only = true};
+        if (migration_write_header(state_fd, &header, err) < 0 ||
+                migration_copy_devices(
+                        &machine->qmp, state_fd, deadline_after_ms(START_TIMEOUT_MS), err) < 0)
+                return -1;
+        if (machine->origin == MACHINE_TEMPLATE)
+                return copy_object(machine->memory_fd, memory_fd, machine->memory_bytes, err);
+        return copy_private_pages(machine->child.pid, machine->memory_bytes, memory_fd, err);
+}
+
+static int microvm_save(struct machine *machine, int state_fd, cubby_error *err)
+{
+        const struct migration_header header = {.kvm = machine->kvm};
+        if (migration_write_header(state_fd, &header, err) < 0)
+                return -1;
+        return migration_save(&machine->qmp, state_fd, deadline_after_ms(START_TIMEOUT_MS), err);
+}
+
+static int microvm_host(
+        const struct machine_config *config, char **ret, uint32_t *ret_clock_khz, cubby_error *err)
+{
+        bool kvm = false;
+        if (choose_accel(config, &kvm, err) < 0)
+                return -1;
+        return migration_host(kvm, ret, ret_clock_khz, err);
 }
 
 static int microvm_agent_fd(const struct machine *machine)
@@ -316,7 +406,7 @@ static void microvm_describe_exit(struct machine *machine, char *ret, size_t siz
 
 const struct engine engine_microvm = {
         .name = "microvm",
-        .capabilities = ENGINE_CAN_PAUSE,
+        .capabilities = ENGINE_CAN_PAUSE | ENGINE_CAN_CLONE | ENGINE_CAN_FORK,
         .start = microvm_start,
         .agent_fd = microvm_agent_fd,
         .exit_fd = microvm_exit_fd,
@@ -324,6 +414,11 @@ const struct engine engine_microvm = {
         .isolation = microvm_isolation,
         .pause = microvm_pause,
         .unpause = microvm_unpause,
+        .save = microvm_save,
+        .copy_begin = microvm_copy_begin,
+        .copy_end = microvm_copy_end,
+        .build = migration_build,
+        .host = microvm_host,
         .describe_exit = microvm_describe_exit,
         .destroy = machine_free,
 };

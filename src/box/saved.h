@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BOX_SAVED_H
+#define BOX_SAVED_H
+
+/*
+ * Boxes from saved machines: templates that are built, clones, and spares that
+ * are claimed. Everything here works without a keeper; with one, clones share
+ * the template's memory and spares are kept ready.
+ */
+
+#include "box/launch.h"
+#include "template/template.h"
+
+DEFINE_AUTO(template, template_close)
+
+#define SAVED_SLOT_TEMPLATE BOX_SLOT_MAX     /* of a machine that is being made a template */
+#define SAVED_SLOT_SPARE (BOX_SLOT_MAX / 2U) /* spares take slots from here on */
+#define SAVED_SPARE_NAME "spare"             /* in a box's folder: it waits to be claimed */
+
+/* machine.c: everything that binds a saved machine to this host and build, as
+ * one line; cached in the home until the host's next boot. */
+int saved_machine(cubby *host, const struct box_config *config, char **ret, cubby_error *err);
+
+/* saved.c */
+int saved_inputs(cubby *host, const struct box_config *config, struct template_inputs *ret,
+        cubby_error *err);
+int saved_key(cubby *host, const struct box_config *config, char ret[TEMPLATE_KEY_SIZE],
+        cubby_error *err);
+/* 1 with the template that a box of this config continues from, 0 when there is
+ * none, -1. One that is being made is waited for; a damaged one is removed. */
+int saved_find(
+        cubby *host, const struct box_config *config, struct template **ret, cubby_error *err);
+/* Fills in memory, state and the box's disk. */
+int saved_prepare_clone(cubby_box *box, const struct template *template, struct shim_parts *parts,
+        cubby_error *err);
+/* Few machines are restored at once: the descriptor is the turn. */
+int saved_turn(cubby *host, int *ret_fd, cubby_error *err);
+/* Removes a template that could not be restored from; closes the handle. */
+void saved_distrust(cubby *host, struct template **template);
+/* What a box of this size would be without anything of its owner. */
+int saved_plain_config(
+        cubby *host, const struct box_config *box, struct box_config *ret, cubby_error *err);
+
+/* build.c: boots, warms up, saves, publishes; `config` has nothing of an owner.
+ * Does nothing when it is there already. Another maker is waited for. */
+int saved_build(cubby *host, const struct box_config *config, bool again, cubby_error *err);
+
+/* keep.c: starts a keeper for the template of this config, which makes the
+ * template first when there is none. Never fails: without it things are slower. */
+void saved_keep(cubby *host, const struct box_config *config);
+/* The keeper's copy of the memory, else one of our own. */
+int saved_memory(cubby *host, const struct box_config *config, const struct template *template,
+        int *ret_fd, cubby_error *err);
+/* Tells a keeper to look at its template again, or to end. */
+int saved_tell(const struct template *template, bool end, cubby_error *err);
+
+/* spare.c */
+/* Makes one spare; `keeper_fd` is hung up when the keeper ends. */
+int saved_make_spare(cubby *host, const struct template *template, const struct box_config *config,
+        int memory_fd, int keeper_fd, char ret_id[33], cubby_error *err);
+void saved_remove_spare(cubby *host, const char *id);
+/* Takes a spare for this plan, which then has its id and slot. 1 when there was one. */
+int saved_claim(cubby *host, struct box_config *config, cubby_error *err);
+/* Back into the index: the claim came to nothing. */
+void saved_unclaim(cubby *host, const struct box_config *config);
+/* The start of a claimed box: 1 when it runs, 0 when it has to be started otherwise. */
+int saved_claim_start(cubby_box *box, cubby_error *err);
+
+/* templates.c: for people */
+int saved_list(cubby *host, cubby_template_list **ret, cubby_error *err);
+void saved_list_free(cubby_template_list *list);
+int saved_build_for(cubby *host, const cubby_box_options *options, bool again, cubby_error *err);
+int saved_remove(cubby *host, const char *name, cubby_error *err);
+int saved_inspect(cubby *host, const char *name, char **ret_json, cubby_error *err);
+int saved_verify(cubby *host, const char *name, cubby_error *err);
+int saved_set_spares(
+        cubby *host, const cubby_box_options *options, uint32_t count, cubby_error *err);
+
+/* usage.c */
+int box_usage(cubby *host, char **ret_json, cubby_error *err);
+int box_prune(
+        cubby *host, const cubby_prune_options *options, uint64_t *ret_bytes, cubby_error *err);
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "template/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool id_valid(const char *id)
+{
+        return strspn(id, "0123456789abcdef") == 32 && id[32] == '\0';
+}
+
+static int open_index(int dir_fd)
+{
+        return openat(
+                dir_fd, TEMPLATE_SPARES_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+uint32_t template_wanted(int dir_fd)
+{
+        AUTO_BUFFER struct buffer text;
+        buffer_init(&text, 16);
+        if (file_read_at(dir_fd, TEMPLATE_WANTED_NAME, &text, NULL) < 0)
+                return 0;
+        uint32_t count = 0;
+        for (size_t i = 0; i < text.size && text.data[i] >= '0' && text.data[i] <= '9'; i++) {
+                count = count * 10 + (text.data[i] - '0');
+                if (count > TEMPLATE_SPARES_MAX)
+                        return TEMPLATE_SPARES_MAX;
+        }
+        return count;
+}
+
+int template_set_wanted(int dir_fd, uint32_t count, cubby_error *err)
+{
+        if (count > TEMPLATE_SPARES_MAX)
+                return cubby_error_set(err, CUBBY_E_INVALID,
+                        "at most %u spares of one template can be kept, not %u",
+                        TEMPLATE_SPARES_MAX, count);
+        char text[16];
+        int length = snprintf(text, sizeof text, "%u\n", count);
+        return file_publish_at(dir_fd, TEMPLATE_WANTED_NAME, text, (size_t)length, 0600, err);
+}
+
+int spare_add(int dir_fd, const char *box_id, cubby_error *err)
+{
+        AUTO_FD int index = open_index(dir_fd);
+        AUTO_FD int fd = index < 0
+                ? -1
+                : openat(index, box_id, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd < 0)
+                return cubby_error_errno(err, errno, "recording a spare");
+        return 0;
+}
+
+int spare_take(int dir_fd, char ret_id[33], cubby_error *err)
+{
+        AUTO_FD int fd = open_index(dir_fd);
+        if (fd < 0)
+                return errno == ENOENT ? 0 : cubby_error_errno(err, errno, "looking for a spare");
+        AUTO_DIR DIR *dir = fdopendir(fd);
+        if (dir == NULL)
+                return cubby_error_errno(err, errno, "looking for a spare");
+        (void)take_fd(&fd);
+        for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+                if (!id_valid(entry->d_name))
+                        continue;
+                /* of several processes only one unlinks it */
+                if (unlinkat(dirfd(dir), entry->d_name, 0) == 0) {
+                        memcpy(ret_id, entry->d_name, 33);
+                        return 1;
+                }
+                if (errno != ENOENT)
+                        return cubby_error_errno(err, errno, "taking a spare");
+        }
+        return 0;
+}
+
+bool spare_drop(int dir_fd, const char *box_id)
+{
+        AUTO_FD int index = open_index(dir_fd);
+        return index >= 0 && unlinkat(index, box_id, 0) == 0;
+}
+
+uint32_t spare_count(int dir_fd)
+{
+        AUTO_FD int fd = open_index(dir_fd);
+        AUTO_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+        if (dir == NULL)
+                return 0;
+        (void)take_fd(&fd);
+        uint32_t count = 0;
+        for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
+                count += id_valid(entry->d_name) ? 1 : 0;
+        return count;
+}

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Templates, clones and spares on real machines."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import tarfile
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from conftest import Cubby, close_home, wait_for
+
+CANARY = f"canary-{uuid.uuid4()}"
+IDENTITY = ("head -c 1024 /dev/urandom | od -An -tx1 | tr -d ' \\n'; echo; "
+            "cat /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id; "
+            "cat /etc/machine-id; hostname; cat /run/cubby/generation; date +%s.%N")
+
+
+@pytest.fixture(scope="module")
+def home(busybox_tar):
+    """A home with a template of busybox; a canary stands in the environment meanwhile."""
+    cubby = Cubby(tempfile.mkdtemp(prefix="cubby-test-template-"), env={"CANARY": CANARY})
+    cubby.ok("kernel", "ensure", timeout=180)
+    tar = cubby.home / "busybox.tar"
+    shutil.copy(busybox_tar, tar)
+    with tarfile.open(tar, "a") as out:  # so that a box gets one of its own
+        out.addfile(tarfile.TarInfo("etc/machine-id"))
+    cubby.ok("image", "import", tar, "--name", "busybox")
+    build(cubby)
+    yield cubby
+    assert close_home(cubby) == []
+
+
+@pytest.fixture(autouse=True)
+def no_strays(request):
+    yield
+    if "home" in request.fixturenames:
+        home = request.getfixturevalue("home")
+        home("rm", "-f", "-a")
+
+
+def build(cubby, *options):
+    cubby.ok("template", "build", *options, "-m", "256M", "busybox", timeout=180)
+
+
+def templates_of(cubby):
+    text = cubby.ok("template", "ls", "--format", "json")
+    return json.loads(text) if text.startswith("[") else [json.loads(x) for x in text.splitlines()]
+
+
+def folder(cubby, key):
+    return cubby.home / "templates" / key
+
+
+def the_key(cubby, memory=256 << 20):
+    keys = [t["key"] for t in templates_of(cubby) if t["memory_bytes"] == memory]
+    assert len(keys) == 1, keys
+    return keys[0]
+
+
+def idle(cubby, name, *options):
+    cubby.ok("run", "-d", "--name", name, "-m", "256M", *options, "--idle", "busybox")
+    return cubby.inspect(name)
+
+
+def served(cubby, name):
+    return cubby.inspect(name)["served"]
+
+
+def set_spares(cubby, count):
+    cubby.ok("spare", "set", "-m", "256M", count, "busybox", timeout=180)
+
+    def ready():
+        return [t for t in templates_of(cubby)
+                if t["memory_bytes"] == 256 << 20 and t["spares"] == count]
+    wait_for(ready, 90, f"{count} spares")
+
+
+def test_first_boots_then_clones(own_home, busybox_tar):
+    own_home.ok("kernel", "ensure", timeout=180)
+    own_home.ok("image", "import", busybox_tar, "--name", "busybox")
+    own_home.ok("run", "-d", "--name", "first", "-m", "256M", "--idle", "busybox")
+    assert served(own_home, "first") == "booted"
+    wait_for(lambda: templates_of(own_home), 120, "the template")
+    own_home.ok("run", "-d", "--name", "second", "-m", "256M", "--idle", "busybox")
+    assert served(own_home, "second") == "cloned"
+    own_home.ok("run", "-d", "--name", "third", "-m", "256M", "--no-template", "--idle", "busybox")
+    assert served(own_home, "third") == "booted"
+
+
+def test_a_clone_is_a_box_like_any_other(home):
+    info = idle(home, "like", "--cpus", "0.5", "--pids-limit", "100", "--hostname", "given")
+    assert info["served"] == "cloned" and info["generation"] == 2
+    assert home.sh("like", "hostname; cat /etc/hostname").split() == ["given", "given"]
+    assert home.sh("like", "cat /sys/devices/system/clocksource/clocksource0/current_clocksource") \
+        == "tsc"
+    assert abs(float(home.sh("like", "date +%s")) - time.time()) < 2
+    home.sh("like", "echo kept >/root/file; sync")
+    home.ok("restart", "-t", "1", "like", timeout=120)
+    assert served(home, "like") == "booted"  # its disk is no longer the template's
+    assert home.sh("like", "cat /root/file") == "kept"
+
+
+def test_the_command_of_a_clone(home):
+    done = home("run", "--rm", "-m", "256M", "-e", "A=b c", "-w", "/tmp", "-u", "1000:1000",
+                "busybox", "sh", "-c", "echo $A; pwd; id -u; exit 7")
+    assert done.code == 7 and done.text.split("\n") == ["b c", "/tmp", "1000"]
+    assert home("run", "--rm", "-m", "256M", "busybox", "/no/such").code == 127
+    assert home("run", "--rm", "-m", "256M", "busybox", "/etc/passwd").code == 126
+    assert home("run", "-i", "--rm", "-m", "256M", "busybox", "cat", input=b"x" * 300000).out \
+        == b"x" * 300000
+    assert the_key(home)  # none of these made the template suspect
+
+
+def test_no_canary_in_the_saved_memory(home):
+    memory = folder(home, the_key(home)) / "memory"
+    data = memory.read_bytes()
+    assert CANARY.encode() not in data
+    assert b"Linux version" in data  # the search finds what is there
+
+
+def test_clones_have_nothing_in_common(home):
+    """Also spares: a claim draws everything anew."""
+    count = int(os.environ.get("CUBBY_TEST_CLONES", "12"))
+    seen = []
+    for i in range(count):
+        seen.append(home.ok("run", "--rm", "-m", "256M", "busybox", "sh", "-c",
+                            IDENTITY).split("\n"))
+    set_spares(home, 2)
+    for i in range(4):
+        wait_for(lambda: template_spares(home) >= 1, 60, "a spare")
+        name = f"claimed{i}"
+        idle(home, name)
+        assert served(home, name) == "spare"
+        seen.append(home.sh(name, IDENTITY).split("\n"))
+        home.ok("rm", "-f", name)
+    home.ok("spare", "set", "-m", "256M", 0, "busybox")
+    for place, what in enumerate(["random bytes", "uuid", "boot id", "machine id", "hostname"]):
+        values = [lines[place] for lines in seen]
+        assert len(values) == len(set(values)), what
+        assert all(values), what
+    for lines in seen:
+        for size in (16, 32):  # not a part of one stream in the other either
+            assert sum(lines[0][:size] in other[0] for other in seen) == 1
+        assert int(lines[5]) >= 2
+    wait_for(lambda: template_spares(home) == 0, 20, "the end of the spares")
+
+
+def template_spares(cubby):
+    return sum(t["spares"] for t in templates_of(cubby) if t["memory_bytes"] == 256 << 20)
+
+
+def test_spares_cost_no_cpu_and_end_with_their_keeper(home):
+    set_spares(home, 1)
+    qemu = [pid for pid, name in home.processes() if name.startswith("qemu")]
+    assert len(qemu) == 1
+
+    def ticks():
+        fields = Path(f"/proc/{qemu[0]}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+    before = ticks()
+    time.sleep(3)
+    assert ticks() - before <= 1
+    assert home.ok("ps", "-a", "-q") == ""  # nobody's box
+    keeper = [pid for pid, name in home.processes() if name == "cubby-keeper"]
+    assert len(keeper) == 1
+    os.kill(keeper[0], signal.SIGKILL)
+    wait_for(lambda: not [p for p in home.processes() if p[1].startswith("qemu")], 10,
+             "the end of the spare")
+    # a stale index entry is passed over: the next box is a clone
+    idle(home, "after")
+    assert served(home, "after") == "cloned"
+    home.ok("spare", "set", "-m", "256M", 0, "busybox")
+
+
+def test_two_callers_one_spare(home):
+    set_spares(home, 1)
+    running = [home.popen("run", "-d", "--name", f"twin{i}", "-m", "256M", "--idle", "busybox")
+               for i in range(2)]
+    for process in running:
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+    kinds = sorted(served(home, f"twin{i}") for i in range(2))
+    assert kinds[0] in ("cloned", "spare") and len({home.box_id("twin0"), home.box_id("twin1")}) == 2
+    home.ok("spare", "set", "-m", "256M", 0, "busybox")
+
+
+def end_keepers(cubby):
+    """So that no template is made beside the next test."""
+    for pid, name in cubby.processes():
+        if name == "cubby-keeper":
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("file", ["memory", "state", "disk", "manifest.json"])
+@pytest.mark.parametrize("damage", ["shorter", "written", "gone"])
+def test_damage_means_rebuild(home, file, damage):
+    build(home)
+    path = folder(home, the_key(home)) / file
+    os.chmod(path, 0o600)
+    if damage == "shorter":
+        os.truncate(path, path.stat().st_size - 1)
+    elif damage == "written":
+        with open(path, "r+b") as out:
+            out.seek(path.stat().st_size // 2)
+            out.write(b"\x01damage")
+    else:
+        path.unlink()
+    name = f"d-{file.partition('.')[0]}-{damage}"
+    idle(home, name)
+    assert served(home, name) == "booted"  # never tried
+    home.ok("rm", "-f", name)
+    for pid, program in home.processes():
+        if program == "cubby-keeper":
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_verify_finds_a_covered_up_change(home):
+    build(home, "--again")
+    key = the_key(home)
+    assert home.ok("template", "verify", key[:12]) == key[:12]
+    path = folder(home, key) / "memory"
+    before = path.stat()
+    os.chmod(path, 0o600)
+    with open(path, "r+b") as out:
+        out.seek(4 << 20)
+        byte = out.read(1)
+        out.seek(4 << 20)
+        out.write(bytes([byte[0] ^ 1]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    home.fails("template", "verify", key[:12], says=["memory", "changed"])
+    home.ok("template", "rm", key[:12])
+    assert not templates_of(home)
+
+
+@pytest.mark.parametrize("step", [0.3, 1.5, 4, 7])
+def test_killed_builder_leaves_nothing(home, step):
+    for old in templates_of(home):
+        home.ok("template", "rm", old["key"])
+    building = home.popen("template", "build", "-m", "256M", "busybox", start_new_session=True)
+    time.sleep(step)
+    building.kill()
+    building.wait()
+    home.ok("gc")
+
+    def clean():
+        home.ok("gc")
+        return not list((home.home / "tmp").iterdir()) and not list(
+            (home.home / "boxes").iterdir()) and not [
+            p for p in home.processes() if p[1].startswith("qemu")]
+    wait_for(clean, 75, "the end of the unfinished template")
+    for left in templates_of(home):
+        home.ok("template", "verify", left["key"], timeout=60)  # whole or not at all
+
+
+def test_many_at_once_queue(home):
+    build(home)
+    count = int(os.environ.get("CUBBY_TEST_BURST", "10"))
+    running = [home.popen("run", "-d", "--name", f"burst{i}", "-m", "256M", "--idle", "busybox")
+               for i in range(count)]
+    for process in running:
+        out, err = process.communicate(timeout=180)
+        assert process.returncode == 0, err
+    assert all(served(home, f"burst{i}") == "cloned" for i in range(count))
+    home.ok("rm", "-f", *[f"burst{i}" for i in range(count)])
+
+
+def test_prune_and_df(home):
+    build(home)
+    usage = json.loads(home.ok("df", "--format", "json"))
+    assert usage["templates"]["count"] == 1 and usage["templates"]["bytes"] > 20 << 20
+    assert re.fullmatch(r"would free .*MB", home.ok("prune", "--dry-run", "-a"))
+    assert templates_of(home)
+    idle(home, "lives")
+    home.ok("prune", "-a")
+    assert not templates_of(home)
+    assert home.sh("lives", "echo yes") == "yes"  # a box needs its template no more
+
+
+def test_refusals(home):
+    home.fails("template", "build", "nosuch", says="nosuch")
+    home.fails("template", "rm", "ffff", says="ffff")
+    home.fails("template", "verify", "../boxes", says="no template")
+    home.fails("spare", "set", "65", "busybox", code=2, says="65")
+    home.fails("spare", "set", "-1", "busybox", code=2)
+    home.fails("spare", "set", "1", "nosuch", says="nosuch")
+
+
+def test_vmm_of_another_build_means_another_template(home, tmp_path):
+    """QEMU upgraded between build and clone: its file is another."""
+    build(home)
+    key = the_key(home)
+    other = tmp_path / "bin"
+    other.mkdir()
+    shutil.copy2(shutil.which("qemu-system-x86_64"), other / "qemu-system-x86_64")
+    path = f"{other}:{os.environ['PATH']}"
+    home.ok("run", "-d", "--name", "upgraded", "-m", "256M", "--idle", "busybox",
+            env={"PATH": path}, timeout=120)
+    assert served(home, "upgraded") == "booted"
+    home.ok("rm", "-f", "upgraded")
+    end_keepers(home)
+    idle(home, "old")
+    assert served(home, "old") == "cloned" and key in [t["key"] for t in templates_of(home)]
