@@ -59,7 +59,7 @@ void exec_write_input(struct exec *exec, struct port *port);
 bool exec_wants_input(const struct exec *exec); /* poll its stdin for room */
 void exec_credit(struct exec *exec, uint16_t channel, uint32_t bytes);
 void exec_resize(const struct exec *exec, uint16_t rows, uint16_t columns);
-void exec_signal(const struct exec *exec, uint32_t signal);
+void exec_signal(const struct exec *exec, uint32_t number);
 void exec_cancel(struct exec *exec);
 /* The machine has a new owner: go on, but for nobody. */
 void exec_orphan(struct exec *exec);

@@ -28,27 +28,36 @@ bool procs_parse_stat(const char *text, uint64_t now_ticks, uint64_t ticks_per_s
         size_t length = (size_t)(close_bracket - open_bracket - 1);
         if (length > 63)
                 length = 63;
-        unsigned long pid = strtoul(text, NULL, 10);
-        char state = 0;
-        long parent = 0;
-        unsigned long long user = 0;
-        unsigned long long system_time = 0;
-        unsigned long long start = 0;
-        long long pages = 0;
-        if (sscanf(close_bracket + 1,
-                    " %c %ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %*d %*d "
-                    "%llu %*u %lld",
-                    &state, &parent, &user, &system_time, &start, &pages) != 6 ||
-                pid == 0 || pid > INT32_MAX || parent < 0 || ticks_per_second == 0)
+        /* Field 3 is a letter, 4 to 24 are numbers. */
+        enum { PARENT = 4, USER = 14, SYSTEM = 15, START = 22, PAGES = 24, FIELDS };
+        const char *at = close_bracket + 1;
+        if (at[0] != ' ' || at[1] == '\0')
                 return false;
+        const char state = at[1];
+        at += 2;
+        long long fields[FIELDS] = {0};
+        for (int i = PARENT; i < FIELDS; i++) {
+                char *end = NULL;
+                fields[i] = strtoll(at, &end, 10);
+                if (end == at)
+                        return false;
+                at = end;
+        }
+        unsigned long pid = strtoul(text, NULL, 10);
+        if (pid == 0 || pid > INT32_MAX || ticks_per_second == 0 || fields[PARENT] < 0 ||
+                fields[PARENT] > INT32_MAX || fields[USER] < 0 || fields[SYSTEM] < 0 ||
+                fields[START] < 0)
+                return false;
+        uint64_t start = (uint64_t)fields[START];
         memcpy(ret_name, open_bracket + 1, length);
         ret_name[length] = '\0';
         *ret = (struct message_process){
                 .pid = (uint32_t)pid,
-                .parent = (uint32_t)parent,
+                .parent = (uint32_t)fields[PARENT],
                 .state = (uint8_t)state,
-                .cpu_us = (user + system_time) * 1000000 / ticks_per_second,
-                .rss_bytes = pages < 0 ? 0 : (uint64_t)pages * page_size,
+                .cpu_us = ((uint64_t)fields[USER] + (uint64_t)fields[SYSTEM]) * 1000000 /
+                        ticks_per_second,
+                .rss_bytes = fields[PAGES] < 0 ? 0 : (uint64_t)fields[PAGES] * page_size,
                 .age_ms = start > now_ticks ? 0 : (now_ticks - start) * 1000 / ticks_per_second,
         };
         return true;

@@ -126,7 +126,8 @@ int help_unknown_command(struct cli *cli, const char *group, const char *name)
                 command++) {
                 if (same_text((*command)->group, group))
                         names[count++] = (*command)->name;
-                else if (group == NULL && (count == 0 || names[count - 1] != (*command)->group))
+                else if (group == NULL &&
+                        (count == 0 || strcmp(names[count - 1], (*command)->group) != 0))
                         names[count++] = (*command)->group;
         }
         names[count] = NULL;

@@ -36,8 +36,8 @@ int cubby_kernel_ensure(cubby *host, const char *source, char **ret_version, cub
         if (need(host, "cubby", err) < 0)
                 return -1;
         struct kernel kernel = {0};
-        if (kernel_ensure(
-                    host->home, source, host->progress, host->progress_data, &kernel, err) < 0)
+        if (kernel_ensure(host->home, source, host->progress, host->progress_data, &kernel, err) <
+                0)
                 return -1;
         if (ret_version != NULL)
                 *ret_version = take_ptr(&kernel.version);

@@ -19,6 +19,7 @@
 
 #define STDERR_TAIL 1024
 #define SPAWN_FDS_MAX 64
+#define PROGRAM_PATH_MAX 4096
 
 struct failure {
         int error_number;
@@ -39,11 +40,34 @@ static void report(int fd, int error_number, const char *step)
         _exit(127);
 }
 
+/* The file that `name` means: itself with a slash, else the first executable of
+ * that name in PATH. */
+static bool find_program(const char *name, char ret[PROGRAM_PATH_MAX])
+{
+        if (strchr(name, '/') != NULL)
+                return snprintf(ret, PROGRAM_PATH_MAX, "%s", name) < PROGRAM_PATH_MAX &&
+                        access(ret, X_OK) == 0;
+        const char *path = getenv("PATH");
+        if (path == NULL)
+                path = "/usr/bin:/bin";
+        while (*path != '\0') {
+                size_t length = strcspn(path, ":");
+                int written = snprintf(ret, PROGRAM_PATH_MAX, "%.*s/%s", (int)length, path, name);
+                if (length > 0 && written < PROGRAM_PATH_MAX && access(ret, X_OK) == 0)
+                        return true;
+                path += length;
+                if (*path == ':')
+                        path++;
+        }
+        errno = ENOENT;
+        return false;
+}
+
 /*
  * In the child. Sources are first moved above every target, so that no dup2
  * overwrites a source that is still needed.
  */
-static void place_fds(const struct spawn_options *options, int report_fd)
+static void start_program(const struct spawn_options *options, const char *program, int report_fd)
 {
         int moved[SPAWN_FDS_MAX];
         int floor = 3;
@@ -82,12 +106,10 @@ static void place_fds(const struct spawn_options *options, int report_fd)
         sigset_t none;
         (void)sigemptyset(&none);
         (void)sigprocmask(SIG_SETMASK, &none, NULL);
-        if (options->env != NULL)
-                execvpe(options->argv[0], (char *const *)(uintptr_t)options->argv,
-                        (char *const *)(uintptr_t)options->env);
-        else
-                execvp(options->argv[0], (char *const *)(uintptr_t)options->argv);
-        report(report_fd, errno, "starting it");
+        /* not execvp: it hands a file of unknown format to a shell */
+        char *const *env = options->env == NULL ? environ : (char *const *)(uintptr_t)options->env;
+        (void)execve(program, (char *const *)(uintptr_t)options->argv, env);
+        report(report_fd, errno, "executing it");
 }
 
 static void reset_signals(void)
@@ -109,6 +131,9 @@ int spawn(const struct spawn_options *options, struct child *ret, cubby_error *e
 {
         if (options->fd_count > SPAWN_FDS_MAX)
                 return cubby_error_set(err, CUBBY_E_INVALID, "too many descriptors for a child");
+        char program[PROGRAM_PATH_MAX];
+        if (!find_program(options->argv[0], program))
+                return cubby_error_errno(err, errno, "starting '%s': finding it", options->argv[0]);
         int pipe_fds[2];
         if (pipe2(pipe_fds, O_CLOEXEC) < 0)
                 return cubby_error_errno(err, errno, "starting '%s'", options->argv[0]);
@@ -123,7 +148,7 @@ int spawn(const struct spawn_options *options, struct child *ret, cubby_error *e
         pid_t pid = fork_into(options->namespaces);
         if (pid == 0) {
                 reset_signals();
-                place_fds(options, write_end);
+                start_program(options, program, write_end);
         }
         int saved = errno;
         (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -141,8 +166,8 @@ int spawn(const struct spawn_options *options, struct child *ret, cubby_error *e
         if (read_whole(read_end, &failure, sizeof failure) == sizeof failure) {
                 child_kill(&child);
                 failure.step[sizeof failure.step - 1] = '\0';
-                return cubby_error_errno(
-                        err, failure.error_number, "%s of '%s'", failure.step, options->argv[0]);
+                return cubby_error_errno(err, failure.error_number, "starting '%s': %s",
+                        options->argv[0], failure.step);
         }
         *ret = child;
         return 0;
@@ -152,14 +177,15 @@ int spawn(const struct spawn_options *options, struct child *ret, cubby_error *e
  * In the intermediate process, which shares nothing with the program that it was
  * forked from: starts the grandchild, hands its pidfd over, ends.
  */
-static void start_grandchild(const struct spawn_options *options, int handover, int report_fd)
+static void start_grandchild(
+        const struct spawn_options *options, const char *program, int handover, int report_fd)
 {
         /* not fork(): a lock of another thread must not be waited for here */
         pid_t pid = _Fork();
         if (pid < 0)
                 report(report_fd, errno, "starting a process");
         if (pid == 0)
-                place_fds(options, report_fd);
+                start_program(options, program, report_fd);
         int pidfd = open_pidfd(pid); /* not reaped before this process ends: it is the one */
         if (pidfd < 0 || fd_send(handover, "p", 1, &pidfd, 1) < 0) {
                 int saved = errno;
@@ -174,6 +200,9 @@ int spawn_detached(const struct spawn_options *options, int *ret_pidfd, cubby_er
         const char *name = options->argv[0];
         if (options->fd_count > SPAWN_FDS_MAX)
                 return cubby_error_set(err, CUBBY_E_INVALID, "too many descriptors for a child");
+        char program[PROGRAM_PATH_MAX];
+        if (!find_program(name, program))
+                return cubby_error_errno(err, errno, "starting '%s': finding it", name);
         int pipe_fds[2];
         int pair[2];
         if (pipe2(pipe_fds, O_CLOEXEC) < 0)
@@ -191,7 +220,7 @@ int spawn_detached(const struct spawn_options *options, int *ret_pidfd, cubby_er
         pid_t pid = fork();
         if (pid == 0) {
                 reset_signals();
-                start_grandchild(options, theirs, write_end);
+                start_grandchild(options, program, theirs, write_end);
         }
         int saved = errno;
         (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -206,7 +235,7 @@ int spawn_detached(const struct spawn_options *options, int *ret_pidfd, cubby_er
         if (read_whole(read_end, &failure, sizeof failure) == sizeof failure) {
                 failure.step[sizeof failure.step - 1] = '\0';
                 return cubby_error_errno(
-                        err, failure.error_number, "%s of '%s'", failure.step, name);
+                        err, failure.error_number, "starting '%s': %s", name, failure.step);
         }
         char byte;
         int fds[FD_PASS_MAX];
@@ -346,22 +375,6 @@ int spawn_run(const char *const *argv, struct buffer *output, int64_t deadline_m
 
 bool program_exists(const char *name)
 {
-        if (strchr(name, '/') != NULL)
-                return access(name, X_OK) == 0;
-        const char *path = getenv("PATH");
-        if (path == NULL)
-                path = "/usr/bin:/bin";
-        char candidate[4096];
-        while (*path != '\0') {
-                size_t length = strcspn(path, ":");
-                int written =
-                        snprintf(candidate, sizeof candidate, "%.*s/%s", (int)length, path, name);
-                if (written > 0 && (size_t)written < sizeof candidate &&
-                        access(candidate, X_OK) == 0)
-                        return true;
-                path += length;
-                if (*path == ':')
-                        path++;
-        }
-        return false;
+        char path[PROGRAM_PATH_MAX];
+        return find_program(name, path);
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define CONNECT_PAUSE_MS 20
+#define KILL_MS 3000 /* a shim that does not end its box within it is killed itself */
 
 /* A shim binds its socket a moment after it took the lock. */
 static int connect_once(
@@ -173,7 +174,7 @@ static int end_at_once(cubby_box *box, cubby_error *err)
 {
         uint8_t payload[4];
         store_u32(payload, SIGKILL);
-        int64_t deadline = deadline_after_ms(BOX_END_MS);
+        int64_t deadline = deadline_after_ms(KILL_MS);
         AUTO(client) struct client *client = NULL;
         if (box_connect(box, deadline, &client, NULL) == 0 &&
                 client_send(client, FRAME_SHIM_KILL, 0, client_new_stream(client), payload,

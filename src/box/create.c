@@ -146,24 +146,33 @@ static int read_config(
         return 0;
 }
 
-int box_open_record(cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err)
+static int fill_handle(cubby_box *box, const struct box_record *record, cubby_error *err)
 {
-        AUTO(cubby_box) cubby_box *box = calloc(1, sizeof *box);
-        if (box == NULL)
-                return cubby_error_no_memory(err);
-        box->cubby = host;
-        box->dir_fd = -1;
         box->slot = record->slot;
         box->id = strdup(record->id);
         box->image_id = strdup(record->image_id);
         if (box->id == NULL || box->image_id == NULL)
                 return cubby_error_no_memory(err);
-        box->dir_fd = open_folder(host, record->id, err);
+        box->dir_fd = open_folder(box->cubby, record->id, err);
         if (box->dir_fd < 0)
                 return -1;
         if (read_config(record, box->dir_fd, &box->config, err) < 0)
                 return cubby_error_wrap(err, "opening box '%s'", record->name);
-        *ret = take_ptr(&box);
+        return 0;
+}
+
+int box_open_record(cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err)
+{
+        cubby_box *box = calloc(1, sizeof *box);
+        if (box == NULL)
+                return cubby_error_no_memory(err);
+        box->cubby = host;
+        box->dir_fd = -1;
+        if (fill_handle(box, record, err) < 0) {
+                box_close(box);
+                return -1;
+        }
+        *ret = box;
         return 0;
 }
 

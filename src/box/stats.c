@@ -104,12 +104,9 @@ static void copy_process(const struct message_process *from, cubby_process *to)
         }
 }
 
-int box_processes(cubby_box *box, cubby_process **ret, size_t *ret_count, bool *ret_truncated,
-        cubby_error *err)
+static int list_processes(const cubby_box *box, struct message_process *entries,
+        cubby_process **ret, size_t *ret_count, bool *ret_truncated, cubby_error *err)
 {
-        AUTO_FREE struct message_process *entries = calloc(WIRE_PROCESSES_MAX, sizeof *entries);
-        if (entries == NULL)
-                return cubby_error_no_memory(err);
         AUTO(client) struct client *client = NULL;
         struct frame frame;
         if (box_call(box, FRAME_PROCESSES, NULL, 0, FRAME_PROCESS_LIST,
@@ -130,4 +127,15 @@ int box_processes(cubby_box *box, cubby_process **ret, size_t *ret_count, bool *
         if (ret_truncated != NULL)
                 *ret_truncated = list.truncated != 0;
         return 0;
+}
+
+int box_processes(cubby_box *box, cubby_process **ret, size_t *ret_count, bool *ret_truncated,
+        cubby_error *err)
+{
+        struct message_process *entries = calloc(WIRE_PROCESSES_MAX, sizeof *entries);
+        if (entries == NULL)
+                return cubby_error_no_memory(err);
+        int result = list_processes(box, entries, ret, ret_count, ret_truncated, err);
+        free(entries);
+        return result;
 }

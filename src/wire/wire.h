@@ -80,7 +80,7 @@ enum frame_type {
         FRAME_SHIM_WAIT = 131,         /* client: EXIT on this stream when the main process ends */
         FRAME_SHIM_STOP = 132,         /* client: u32 ms between the stop signal and KILL; no reply:
                                           the shim closes every connection once the box is gone */
-        FRAME_SHIM_KILL = 133,    /* client: u32 signal for the main process (KILL ends the box); OK */
+        FRAME_SHIM_KILL = 133, /* client: u32 signal for the main process (KILL ends the box); OK */
         FRAME_SHIM_PAUSE = 134,   /* client: stop the machine's processors; OK */
         FRAME_SHIM_UNPAUSE = 135, /* client: go on; OK */
         FRAME_SHIM_CLAIM = 136,   /* client: the spare becomes a box; the whole config.json of it.

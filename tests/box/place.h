@@ -14,7 +14,8 @@
 
 #include <cmocka.h>
 
-#define LIST(...) ((const char *const[]){__VA_ARGS__ __VA_OPT__(, ) NULL})
+#define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define NOTHING ((const char *const[]){NULL})
 #define SOON_MS 20000
 
 struct place {

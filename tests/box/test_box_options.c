@@ -11,7 +11,8 @@
 #include <cmocka.h>
 
 #define IMAGE "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-#define LIST(...) ((const char *const[]){__VA_ARGS__ __VA_OPT__(, ) NULL})
+#define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define NOTHING ((const char *const[]){NULL})
 
 static cubby host;
 static char place[64];
@@ -74,14 +75,14 @@ static void test_commands(void **state)
                 {"full", NULL, LIST("three"), LIST("/entry", "-e", "three")},
                 {"full", LIST("/other"), NULL, LIST("/other")},
                 {"full", LIST("/other"), LIST("x", "y"), LIST("/other", "x", "y")},
-                {"full", LIST(), LIST("sh", "-c", "true"), LIST("sh", "-c", "true")},
-                {"full", LIST(), NULL, NULL},
+                {"full", NOTHING, LIST("sh", "-c", "true"), LIST("sh", "-c", "true")},
+                {"full", NOTHING, NULL, NULL},
                 {"cmd", NULL, NULL, LIST("sh")},
                 {"cmd", NULL, LIST("ls", "-l"), LIST("ls", "-l")},
                 {"cmd", LIST("cat"), NULL, LIST("cat")},
-                {"cmd", NULL, LIST(), NULL},
+                {"cmd", NULL, NOTHING, NULL},
                 {"bare", NULL, NULL, NULL},
-                {"bare", LIST(), LIST(), NULL},
+                {"bare", NOTHING, NOTHING, NULL},
                 {"bare", NULL, LIST("x"), LIST("x")},
         };
         for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

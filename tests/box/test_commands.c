@@ -77,7 +77,7 @@ static void test_refused(void **state)
         }
         const struct row rows[] = {
                 ROW(CUBBY_E_INVALID, .argv = NULL),
-                ROW(CUBBY_E_INVALID, .argv = LIST()),
+                ROW(CUBBY_E_INVALID, .argv = NOTHING),
                 ROW(CUBBY_E_INVALID, .argv = LIST("")),
                 ROW(CUBBY_E_INVALID, .argv = LIST("true", long_text)),
                 ROW(CUBBY_E_INVALID, .argv = LIST("true"), .env = LIST("=x")),

@@ -204,8 +204,7 @@ static void test_hostile_folder(void **state)
         cubby_log_options options = CUBBY_INIT(cubby_log_options);
         options.tail_lines = -1;
         assert_int_equal(cubby_box_logs(box, &options, NULL, NULL, &err), -1);
-        assert_int_equal(
-                cubby_box_logs(box, &options, refuse, NULL, &err), -1);
+        assert_int_equal(cubby_box_logs(box, &options, refuse, NULL, &err), -1);
         remove_box(box);
         remove_box(other);
 }
@@ -224,7 +223,7 @@ static void test_doctor(void **state)
         cubby_free(json);
 }
 
-/* The library in a program that ignores SIGCHLD, has no stdin and a odd umask. */
+/* The library in a program that ignores SIGCHLD, has no stdin and an open umask. */
 static void test_odd_program(void **state)
 {
         struct place *place = *state;
@@ -235,7 +234,7 @@ static void test_odd_program(void **state)
         if (pid == 0) {
                 (void)signal(SIGCHLD, SIG_IGN);
                 (void)signal(SIGPIPE, SIG_DFL);
-                (void)umask(0777);
+                (void)umask(0);
                 (void)close(0);
                 (void)close(1);
                 cubby_box_options options = CUBBY_INIT(cubby_box_options);

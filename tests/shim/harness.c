@@ -8,15 +8,34 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define TEST_SLOT 77U
 #define ARGS_MAX 64
+#define LAUNCHED_MAX 256
+
+/* Of this program's life: a failed test leaves its shim behind. */
+static pid_t launched[LAUNCHED_MAX];
+static size_t launched_count;
+
+int kill_leftovers(void **state)
+{
+        for (size_t i = 0; i < launched_count; i++) {
+                /* as long as it was not waited for, the number is still its own */
+                if (waitpid(launched[i], NULL, WNOHANG) != 0)
+                        continue;
+                (void)kill(launched[i], SIGKILL);
+                (void)waitpid(launched[i], NULL, 0);
+        }
+        return 0;
+}
 
 int64_t soon(void)
 {
@@ -148,6 +167,8 @@ void box_launch(struct test_box *box, const struct box_setup *setup)
         cubby_error_clear(&error);
         if (spawn(&options, &box->shim, &error) < 0)
                 fail_msg("%s", error.message);
+        assert_true(launched_count < LAUNCHED_MAX);
+        launched[launched_count++] = box->shim.pid;
         close(ends[1]);
         close(lock);
         read_reports(box, ends[0]);

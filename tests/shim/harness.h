@@ -39,6 +39,8 @@ struct box_setup {
 };
 
 int64_t soon(void);
+/* A group's teardown: no shim outlives the tests, also when one failed. */
+int kill_leftovers(void **state);
 void box_make(struct test_box *box, const struct box_setup *setup);
 void box_launch(struct test_box *box, const struct box_setup *setup);
 /* Both, and asserts that the box is ready. */

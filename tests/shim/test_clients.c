@@ -282,5 +282,5 @@ int main(int argc, char **argv)
         };
         if (argc > 1) /* a pattern of names */
                 cmocka_set_test_filter(argv[1]);
-        return cmocka_run_group_tests(tests, NULL, NULL);
+        return cmocka_run_group_tests(tests, NULL, kill_leftovers);
 }

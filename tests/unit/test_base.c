@@ -331,6 +331,21 @@ static void failed_exec_is_reported(void **state)
         assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nothing left to reap */
 }
 
+static void unknown_formats_meet_no_shell(void **state)
+{
+        (void)state;
+        char path[] = "/tmp/cubby-base-XXXXXX";
+        AUTO_FD int dir = make_scratch(path);
+        cubby_error err = {0};
+        assert_int_equal(file_publish_at(dir, "text", "exit 0\n", 7, 0755, &err), 0);
+        char program[64];
+        (void)snprintf(program, sizeof program, "%s/text", path);
+        const char *const argv[] = {program, NULL};
+        assert_int_equal(spawn_run(argv, NULL, deadline_after_ms(10000), &err), -1);
+        assert_int_equal(err.sys_errno, ENOEXEC);
+        assert_int_equal(dir_remove_at(AT_FDCWD, path, &err), 0);
+}
+
 static int refuse(void *data, const char **ret_step)
 {
         *ret_step = data;
@@ -455,6 +470,7 @@ int main(void)
                 cmocka_unit_test(copies_keep_holes),
                 cmocka_unit_test(descriptors_cross_a_socket),
                 cmocka_unit_test(failed_exec_is_reported),
+                cmocka_unit_test(unknown_formats_meet_no_shell),
                 cmocka_unit_test(failed_preparation_names_its_step),
                 cmocka_unit_test(children_get_only_named_descriptors),
                 cmocka_unit_test(runs_have_a_deadline_and_a_ceiling),

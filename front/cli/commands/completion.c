@@ -49,7 +49,8 @@ static void print_words(const char *group)
         const char *last_group = NULL;
 
         for (const struct command *const *command = commands; *command != NULL; command++) {
-                if (group != NULL && (*command)->group == group)
+                if (group != NULL && (*command)->group != NULL &&
+                        strcmp((*command)->group, group) == 0)
                         (void)printf("%s ", (*command)->name);
                 if (group != NULL)
                         continue;

@@ -35,10 +35,7 @@ struct machine {
 };
 
 static void fake_destroy(struct machine *machine);
-static void cleanup_machine(struct machine **machine)
-{
-        fake_destroy(*machine);
-}
+DEFINE_AUTO(machine, fake_destroy)
 
 /* In the child: nothing of the shim stays but the socket, and it dies with it. */
 static void become_agent(
@@ -110,8 +107,7 @@ static int fake_host(
 
 static int fake_start(const struct machine_config *config, struct machine **ret, cubby_error *err)
 {
-        __attribute__((cleanup(cleanup_machine))) struct machine *machine =
-                calloc(1, sizeof *machine);
+        AUTO(machine) struct machine *machine = calloc(1, sizeof *machine);
         if (machine == NULL)
                 return cubby_error_no_memory(err);
         *machine = (struct machine){.pid = -1, .pidfd = -1, .agent = -1};
