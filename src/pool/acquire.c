@@ -29,7 +29,7 @@ static void hand_out(struct acquiring *now, struct entry *entry, enum pool_serve
         struct pool_acquired acquired = {.served = served,
                 .fresh = served != SERVED_REUSED && served != SERVED_RECLAIMED,
                 .generation = entry->generation,
-                .shared = pool->source.share(pool->source.data, entry->handle)};
+                .shared = pool->source.share(pool->source.data, entry->handle, entry->generation)};
         memcpy(acquired.id, entry->id, sizeof acquired.id);
         memcpy(acquired.box_id, entry->box_id, sizeof acquired.box_id);
         *now->ret = acquired;

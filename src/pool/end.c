@@ -6,6 +6,7 @@
 void end_begin(struct pool *pool, struct entry *entry)
 {
         table_remove(pool, entry);
+        pool->source.doom(pool->source.data, entry->handle);
         entry->state = ENTRY_ENDING;
         entry->destroying = true;
         entry->next = pool->ending;

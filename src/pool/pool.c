@@ -237,7 +237,8 @@ int pool_get(struct pool *pool, const char *id, struct pool_acquired *ret, cubby
         if (entry != NULL && entry->state == ENTRY_ACTIVE) {
                 struct pool_acquired got = {.served = SERVED_REUSED,
                         .generation = entry->generation,
-                        .shared = pool->source.share(pool->source.data, entry->handle)};
+                        .shared = pool->source.share(
+                                pool->source.data, entry->handle, entry->generation)};
                 memcpy(got.id, entry->id, sizeof got.id);
                 memcpy(got.box_id, entry->box_id, sizeof got.box_id);
                 *ret = got;

@@ -60,6 +60,8 @@ struct pool_parts {
 
 int pool_open(const struct pool_options *options, const struct pool_parts *parts, struct pool **ret,
         cubby_error *err);
+/* CUBBY_E_STATE in a child of the process that opened it. */
+int pool_check_process(const struct pool *pool, cubby_error *err);
 /* Boxes go on; without pool_shutdown before it they belong to nobody then. */
 void pool_close(struct pool *pool);
 

@@ -116,7 +116,7 @@ int entry_create(const char *id, const struct pool_key *key, const struct source
 uint64_t next_generation(struct pool *pool);
 
 /* pool.c */
-int pool_check_process(const struct pool *pool, cubby_error *err);
+
 void pool_log(const struct pool *pool, int level, const char *trace, const char *format, ...)
         __attribute__((format(printf, 4, 5)));
 int64_t pool_lease_ttl(const struct pool *pool);

@@ -65,8 +65,12 @@ struct pool_source {
         void (*park)(void *data, void *handle, int64_t timeout_ms);
         /* Ends and removes a box; no error when it is gone already. */
         int (*destroy)(void *data, const char *box_id, cubby_error *err);
-        /* What the user of the pool works with, one reference more; NULL allowed. */
-        void *(*share)(void *data, void *handle);
+        /* What the user of the pool works with, one reference more; a failure of it is
+         * one of this generation. Does not block. */
+        void *(*share)(void *data, void *handle, uint64_t generation);
+        /* It is going to be destroyed: who has a share of it is refused from now on.
+         * Does not block. */
+        void (*doom)(void *data, void *handle);
         void (*forget_shared)(void *data, void *shared);
         /* Closes the handle; the box goes on. */
         void (*forget)(void *data, void *handle);

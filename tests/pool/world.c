@@ -192,7 +192,12 @@ static int world_destroy(void *data, const char *box_id, cubby_error *err)
         return result;
 }
 
-static void *world_share(void *data, void *handle)
+static void world_doom(void *data, void *handle)
+{
+        ((struct world_box *)handle)->doomed = true;
+}
+
+static void *world_share(void *data, void *handle, uint64_t generation)
 {
         struct world *world = data;
         (void)__atomic_add_fetch(&world->shared, 1, __ATOMIC_SEQ_CST);
@@ -271,6 +276,7 @@ struct pool *world_pool(struct world *world, const struct pool_options *options)
                         .park = world_park,
                         .destroy = world_destroy,
                         .share = world_share,
+                        .doom = world_doom,
                         .forget_shared = world_forget_shared,
                         .forget = world_forget},
                 .clock = {.now_ms = world_now, .wait = world_wait, .data = world},

@@ -30,6 +30,7 @@ struct world_box {
         char id[TOKEN_SIZE];
         bool exists, alive, hung;
         bool keyed;
+        bool doomed;
         struct pool_key key;
         void *memory;
         int64_t parked_for_ms; /* what it was told; -1: nothing */

@@ -30,6 +30,7 @@ static void become_gone(struct shim *shim)
         shim->machine = NULL;
         shim->kill_deadline_ms = DEADLINE_NEVER;
         shim->ttl_deadline_ms = DEADLINE_NEVER;
+        shim->park_deadline_ms = DEADLINE_NEVER;
         shim->boot_deadline_ms = DEADLINE_NEVER;
         shim->part_deadline_ms = DEADLINE_NEVER;
         shim->drain_deadline_ms = deadline_after_ms(shim->options->drain_ms);
@@ -53,7 +54,7 @@ void end_kill(struct shim *shim, const char *reason, const char *detail)
         end_reason(shim, reason, detail);
         const char *first = shim->exit.reason;
         if (strcmp(first, "killed") == 0 || strcmp(first, "stopped") == 0 ||
-                strcmp(first, "ttl") == 0)
+                strcmp(first, "ttl") == 0 || strcmp(first, "idle") == 0)
                 command_killed(shim);
         become_gone(shim);
 }

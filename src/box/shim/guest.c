@@ -188,8 +188,9 @@ static bool on_error(struct shim *shim, struct stream *stream, const struct fram
                 return true;
         }
         if (stream->kind == STREAM_OWN && stream->reply != FRAME_OK) {
-                broken(shim, stream->reply == FRAME_RESUMED ? "it refused RESUME"
-                                                            : "it refused to be saved");
+                broken(shim,
+                        stream->reply == FRAME_RESUMED ? "it refused RESUME"
+                                                       : "it refused to be saved");
                 return true;
         }
         enum stream_kind kind = stream->kind;

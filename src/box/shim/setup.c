@@ -58,8 +58,7 @@ int setup_descriptors(struct shim *shim, cubby_error *err)
         shim->lock_fd = SHIM_FD_LOCK;
         shim->box_fd = SHIM_FD_BOX;
         static const enum shim_fd given[SHIM_GIVEN] = {
-                SHIM_FD_ROOTFS, SHIM_FD_VMLINUX,
-                SHIM_FD_INITRAMFS, SHIM_FD_MEMORY, SHIM_FD_STATE};
+                SHIM_FD_ROOTFS, SHIM_FD_VMLINUX, SHIM_FD_INITRAMFS, SHIM_FD_MEMORY, SHIM_FD_STATE};
         for (size_t i = 0; i < SHIM_GIVEN; i++) {
                 if (fcntl((int)given[i], F_GETFD) < 0)
                         continue; /* the engine says whether it needs it */
@@ -165,8 +164,8 @@ static int check_saved(const struct shim *shim, cubby_error *err)
                 return cubby_error_set(err, CUBBY_E_UNSUPPORTED,
                         "the engine '%s' neither saves nor clones machines", shim->engine->name);
         if (shim->given_fds[3] < 0 || shim->given_fds[4] < 0)
-                return cubby_error_set(err, CUBBY_E_INVALID,
-                        "a saved machine needs its memory and its state");
+                return cubby_error_set(
+                        err, CUBBY_E_INVALID, "a saved machine needs its memory and its state");
         return 0;
 }
 
