@@ -391,3 +391,8 @@ int taking_end(struct taking *taking)
         assert_int_equal(pthread_join(taking->thread, NULL), 0);
         return taking->result;
 }
+
+void world_forget_share(struct world *world)
+{
+        world_forget_shared(world, NULL);
+}

@@ -9,6 +9,7 @@
  */
 
 #include <setjmp.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,6 +56,7 @@ struct world {
 
 int world_make(void **state);
 int world_remove(void **state);
+void world_forget_share(struct world *world);
 
 /* Defaults: prefix "t", 3 replicas, soft, no background threads. */
 struct pool_options world_options(void);
