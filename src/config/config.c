@@ -16,7 +16,19 @@
 
 #define CONFIG_VERSION "1"
 
-enum kind { TEXT, COUNT, SECONDS, CPUS, CHOICE, ENVIRONMENT, LIST, OWNERSHIP, MOUNTS, IGNORED };
+enum kind {
+        TEXT,
+        COUNT,
+        SECONDS,
+        CPUS,
+        CHOICE,
+        ENVIRONMENT,
+        LIST,
+        OWNERSHIP,
+        MOUNTS,
+        NETWORK,
+        IGNORED
+};
 
 struct key {
         const char *name;
@@ -54,8 +66,8 @@ static const struct key keys[] = {
         {"max_boxes", COUNT, AT(max_boxes), 0, 60000, NULL},
         {"pool", TEXT, AT(pool), 1, 40, NULL},
         {"network", TEXT, AT(network), 0, 0, networks},
-        {"allow_net", IGNORED, 0, 0, 0, NULL},
-        {"deny_net", IGNORED, 0, 0, 0, NULL},
+        {"allow_net", NETWORK, 0, 0, 0, NULL},
+        {"deny_net", NETWORK, 0, 0, 0, NULL},
         {"user", TEXT, AT(user), 1, 256, NULL},
         {"workdir", TEXT, AT(workdir), 1, 4096, NULL},
         {"lease_renewal_seconds", SECONDS, AT(renewal_ms), 0.1, 3600, NULL},
@@ -394,6 +406,9 @@ static int read_key(const struct reading *reading, const struct key *key, const 
                 return 0;
         case MOUNTS:
                 warn(reading, node, "mounts", "host folders are not mounted into boxes");
+                return 0;
+        case NETWORK:
+                warn(reading, node, key->name, "boxes of this version have no network");
                 return 0;
         case IGNORED:
         default:

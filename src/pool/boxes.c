@@ -158,8 +158,13 @@ static int prepare(cubby_box *box, cubby_error *err)
                 .workdir = "/",
                 .timeout_ms = PREPARE_MS};
         cubby_result result = {0};
-        if (box_run(box, &options, NULL, 0, &result, err) < 0)
-                return cubby_error_wrap(err, "making the folders of the box");
+        cubby_error problem = {0};
+        if (box_run(box, &options, NULL, 0, &result, &problem) < 0) {
+                enum box_life life = BOX_ENDED;
+                bool dead = box_life(box, &life, NULL) < 0 || life != BOX_ALIVE;
+                return cubby_error_set(err, dead ? CUBBY_E_BOX_DEAD : problem.code,
+                        "making the folders of the box: %s", problem.message);
+        }
         bool done = result.exit.code == 0;
         if (!done)
                 (void)cubby_error_set(err, CUBBY_E_STATE,

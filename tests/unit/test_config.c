@@ -107,6 +107,8 @@ static void test_warnings(void **state)
                 {"sandbox:\n\n  ownership: {type: redis, url: x}\n", "test.yaml:3: ownership: "},
                 {"sandbox: {ownership: {type: memory}}", ""},
                 {"sandbox: {network: open}", "test.yaml:1: network: "},
+                {"sandbox: {allow_net: [a.org]}", "test.yaml:1: allow_net: "},
+                {"sandbox: {network: none}", ""},
         };
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
                 struct provider_config config = {0};
