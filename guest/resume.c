@@ -31,6 +31,10 @@ bool hostname_valid(struct slice name)
 /* Adding alone would change what is drawn only minutes later: the reseed counts. */
 static int add_entropy(int random_fd, const uint8_t *entropy, cubby_error *err)
 {
+#ifdef AGENT_TEST_UNSEEDED
+        /* the control of the test that clones differ: without the reseed they must not */
+        return 0;
+#endif
         /* struct rand_pool_info, whose bytes follow its two numbers */
         uint32_t pool[2 + WIRE_ENTROPY_SIZE / 4] = {WIRE_ENTROPY_SIZE * 8, WIRE_ENTROPY_SIZE};
         memcpy(pool + 2, entropy, WIRE_ENTROPY_SIZE);

@@ -25,6 +25,7 @@ static const struct {
         {"created", CUBBY_BOX_CREATED},
         {"running", CUBBY_BOX_RUNNING},
         {"paused", CUBBY_BOX_PAUSED},
+        {"suspended", CUBBY_BOX_SUSPENDED},
         {"stopped", CUBBY_BOX_STOPPED},
         {"exited", CUBBY_BOX_STOPPED},
         {"failed", CUBBY_BOX_FAILED},

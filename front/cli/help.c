@@ -231,7 +231,7 @@ static void list_commands(FILE *out, const char *group, bool all)
                 (void)snprintf(name, sizeof(name), "%s%s%s",
                         (*command)->group == NULL ? "" : (*command)->group,
                         (*command)->group == NULL ? "" : " ", (*command)->name);
-                (void)fprintf(out, "  %-15s %s\n", name, (*command)->summary);
+                (void)fprintf(out, "  %-16s %s\n", name, (*command)->summary);
         }
 }
 

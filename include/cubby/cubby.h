@@ -179,8 +179,9 @@ enum cubby_box_state {
         CUBBY_BOX_CREATED, /* never started */
         CUBBY_BOX_RUNNING,
         CUBBY_BOX_PAUSED,
-        CUBBY_BOX_STOPPED, /* ended by itself or by stop; see exit_* */
-        CUBBY_BOX_FAILED,  /* the machine or its shim died; see reason */
+        CUBBY_BOX_STOPPED,   /* ended by itself or by stop; see exit_* */
+        CUBBY_BOX_FAILED,    /* the machine or its shim died; see reason */
+        CUBBY_BOX_SUSPENDED, /* put away on the disk by cubby_box_suspend */
 };
 CUBBY_API const char *cubby_box_state_name(int state); /* "running" */
 
@@ -234,6 +235,30 @@ CUBBY_API int cubby_box_stop(cubby_box *box, int64_t timeout_ms, cubby_error *er
 CUBBY_API int cubby_box_kill(cubby_box *box, int signal, cubby_error *err);
 CUBBY_API int cubby_box_pause(cubby_box *box, cubby_error *err);
 CUBBY_API int cubby_box_unpause(cubby_box *box, cubby_error *err);
+/*
+ * Suspends: the machine is saved in the box's folder and ends; its memory is free.
+ * Resume brings it back with its processes, files and memory, also a paused box.
+ * Commands that were open end with CUBBY_E_BOX_DEAD for their clients and run on.
+ * After a resume the box's own command still runs, but the box does not end with it.
+ */
+CUBBY_API int cubby_box_suspend(cubby_box *box, cubby_error *err);
+CUBBY_API int cubby_box_resume(cubby_box *box, cubby_error *err);
+/*
+ * Forks a running box: `count` new boxes continue from one instant of it, each
+ * with its own identity, clock, random numbers and disk. `names` may be NULL or
+ * hold NULLs. Each child succeeds or fails by itself: ret[i] is its handle or
+ * NULL with errors[i] filled. -1 when none was tried. The parent stands still for
+ * some hundred milliseconds and goes on. CUBBY_E_UNSUPPORTED for engines without it.
+ */
+CUBBY_API int cubby_box_fork(cubby_box *box, const char *const *names, size_t count,
+        cubby_box **ret, cubby_error *errors, cubby_error *err);
+/* Saves such an instant under a name; the box goes on. */
+CUBBY_API int cubby_box_snapshot(cubby_box *box, const char *name, cubby_error *err);
+/* A running box that continues from a snapshot. Of `options` (may be NULL) count name,
+ * hostname, command (started in it), env, workdir, user, tty, open_stdin, ttl_ms and
+ * auto_remove; CUBBY_E_VERSION when the snapshot is of another VMM or machine. */
+CUBBY_API int cubby_box_continue(cubby *cubby, const char *snapshot,
+        const cubby_box_options *options, cubby_box **ret, cubby_error *err);
 /* Removes a stopped box with its disk and logs; `force` kills it first. The
  * handle stays valid for closing only. */
 CUBBY_API int cubby_box_remove(cubby_box *box, bool force, cubby_error *err);

@@ -71,3 +71,39 @@ int cubby_prune(
                 return -1;
         return box_prune(host, &read, ret_bytes, err);
 }
+
+int cubby_box_suspend(cubby_box *box, cubby_error *err)
+{
+        return need(box, "box", err) < 0 ? -1 : box_suspend(box, err);
+}
+
+int cubby_box_resume(cubby_box *box, cubby_error *err)
+{
+        return need(box, "box", err) < 0 ? -1 : box_resume(box, err);
+}
+
+int cubby_box_fork(cubby_box *box, const char *const *names, size_t count, cubby_box **ret,
+        cubby_error *errors, cubby_error *err)
+{
+        if (need(box, "box", err) < 0 || need(ret, "ret", err) < 0 ||
+                need(errors, "errors", err) < 0)
+                return -1;
+        return box_fork_many(box, names, count, ret, errors, err);
+}
+
+int cubby_box_snapshot(cubby_box *box, const char *name, cubby_error *err)
+{
+        if (need(box, "box", err) < 0 || need(name, "name", err) < 0)
+                return -1;
+        return box_snapshot(box, name, err);
+}
+
+int cubby_box_continue(cubby *host, const char *snapshot, const cubby_box_options *options,
+        cubby_box **ret, cubby_error *err)
+{
+        cubby_box_options read;
+        if (need(host, "cubby", err) < 0 || need(snapshot, "snapshot", err) < 0 ||
+                need(ret, "ret", err) < 0 || options_read(&read, sizeof read, options, err) < 0)
+                return -1;
+        return box_from_snapshot(host, snapshot, &read, ret, err);
+}

@@ -97,6 +97,11 @@ int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, c
  * and lock, given to the user of its slot. */
 int box_fill_folder(
         cubby *host, const struct box_config *config, int dir_fd, int disk_fd, cubby_error *err);
+/* Record and folder of a box whose config is whole but for its slot; its disk is a
+ * copy of `disk_fd` (-1: an empty one). `made_up`: another name may be chosen. The
+ * caller holds the lock "boxes". */
+int box_record_new(cubby *host, struct box_config *config, bool made_up, int disk_fd,
+        cubby_box **ret, cubby_error *err);
 int box_open(cubby *host, const char *name, cubby_box **ret, cubby_error *err);
 int box_open_record(
         cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err);

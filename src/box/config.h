@@ -121,6 +121,7 @@ enum shim_mode {
         SHIM_BOOT,
         SHIM_TEMPLATE, /* boots, warms up, saves the machine, reports ready, ends */
         SHIM_CLONE,    /* continues from a template */
+        SHIM_RESUME,   /* continues from itself: its command runs already */
         SHIM_SPARE,    /* a clone that is warmed up, stopped, and waits to be claimed */
 };
 #define SHIM_WARMUPS_MAX 16U

@@ -64,7 +64,8 @@ int box_fill_folder(
 }
 
 /* boxes/ID appears whole or not at all. */
-static int publish_folder(cubby *host, const struct box_config *config, cubby_error *err)
+static int publish_folder(
+        cubby *host, const struct box_config *config, int disk_fd, cubby_error *err)
 {
         char name[32];
         AUTO_FD int dir = -1;
@@ -73,7 +74,7 @@ static int publish_folder(cubby *host, const struct box_config *config, cubby_er
                 return -1;
         int tmp = home_folder(host->home, HOME_TMP);
         int boxes = home_folder(host->home, HOME_BOXES);
-        int result = box_fill_folder(host, config, dir, -1, err);
+        int result = box_fill_folder(host, config, dir, disk_fd, err);
         if (result == 0 && renameat2(tmp, name, boxes, config->id, RENAME_NOREPLACE) < 0)
                 result = cubby_error_errno(err, errno, "publishing the box's folder");
         if (result < 0)
@@ -213,6 +214,34 @@ static int rewrite_config(cubby *host, const struct box_config *config, cubby_er
         return box_write_quickly(dir, BOX_CONFIG_NAME, json.data, json.size, err);
 }
 
+int box_record_new(cubby *host, struct box_config *config, bool made_up, int disk_fd,
+        cubby_box **ret, cubby_error *err)
+{
+        if (insert_record(host, config, made_up, false, err) < 0)
+                return -1;
+        if (publish_folder(host, config, disk_fd, err) < 0) {
+                (void)box_record_remove(host->home, config->id, NULL);
+                return cubby_error_wrap(err, "creating box '%s'", config->name);
+        }
+        return box_open(host, config->id, ret, err);
+}
+
+/* The spare whose id the config has becomes the box. */
+static int adopt_spare(
+        cubby *host, struct box_config *config, bool made_up, cubby_box **ret, cubby_error *err)
+{
+        if (insert_record(host, config, made_up, true, err) < 0) {
+                saved_unclaim(host, config);
+                return -1;
+        }
+        if (rewrite_config(host, config, err) < 0) {
+                (void)box_record_remove(host->home, config->id, NULL);
+                saved_remove_spare(host, config->id);
+                return cubby_error_wrap(err, "creating box '%s'", config->name);
+        }
+        return box_open(host, config->id, ret, err);
+}
+
 int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, cubby_error *err)
 {
         AUTO_CONFIG struct box_config config = {0};
@@ -223,21 +252,10 @@ int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, c
         if (home_lock(host->home, "boxes", false, deadline_after_ms(CREATE_LOCK_MS), &lock, err) <
                 0)
                 return cubby_error_wrap(err, "creating a box");
+        bool made_up = options->name == NULL;
         int spare = saved_claim(host, &config, err);
-        if (spare < 0)
-                return cubby_error_wrap(err, "creating a box");
-        if (insert_record(host, &config, options->name == NULL, spare > 0, err) < 0) {
-                if (spare > 0)
-                        saved_unclaim(host, &config);
-                return cubby_error_wrap(err, "creating a box");
-        }
-        int made =
-                spare > 0 ? rewrite_config(host, &config, err) : publish_folder(host, &config, err);
-        if (made < 0) {
-                (void)box_record_remove(host->home, config.id, NULL);
-                if (spare > 0)
-                        saved_remove_spare(host, config.id);
-                return cubby_error_wrap(err, "creating box '%s'", config.name);
-        }
-        return box_open(host, config.id, ret, err);
+        int made = spare < 0 ? -1
+                : spare > 0  ? adopt_spare(host, &config, made_up, ret, err)
+                             : box_record_new(host, &config, made_up, -1, ret, err);
+        return made < 0 ? cubby_error_wrap(err, "creating a box") : 0;
 }

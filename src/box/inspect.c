@@ -52,9 +52,9 @@ static json_t *state_json(const cubby_box_info *info)
                 box_state_name(info->state), "running",
                 info->state == CUBBY_BOX_RUNNING || info->state == CUBBY_BOX_PAUSED, "exit_code",
                 info->exit_code, "oom", info->oom, "reason", info->reason, "detail", info->detail,
-                "isolation", info->isolation, "served", info->served, "started_ns", (json_int_t)info->started_ns,
-                "finished_ns", (json_int_t)info->finished_ns, "generation",
-                (json_int_t)info->generation, "shim_pid", (json_int_t)info->shim_pid);
+                "isolation", info->isolation, "served", info->served, "started_ns",
+                (json_int_t)info->started_ns, "finished_ns", (json_int_t)info->finished_ns,
+                "generation", (json_int_t)info->generation, "shim_pid", (json_int_t)info->shim_pid);
 }
 
 int box_inspect(cubby_box *box, char **ret_json, cubby_error *err)

@@ -57,6 +57,8 @@ static const char *mode_word(enum shim_mode mode)
                 return "template";
         case SHIM_CLONE:
                 return "clone";
+        case SHIM_RESUME:
+                return "resume";
         case SHIM_SPARE:
                 return "spare";
         case SHIM_BOOT:

@@ -2,6 +2,7 @@
 #include "box/box.h"
 
 #include "base/clock.h"
+#include "box/saved.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,8 @@ const char *box_state_name(int state)
                 return "running";
         case CUBBY_BOX_PAUSED:
                 return "paused";
+        case CUBBY_BOX_SUSPENDED:
+                return "suspended";
         case CUBBY_BOX_STOPPED:
                 return "stopped";
         case CUBBY_BOX_FAILED:
@@ -110,6 +113,8 @@ static int fill_ended(const cubby_box *box, cubby_box_info *info, cubby_error *e
                 (void)snprintf(end.detail, sizeof end.detail, "%.500s", problem.message);
         }
         info->state = ended_well(end.reason) ? CUBBY_BOX_STOPPED : CUBBY_BOX_FAILED;
+        if (strcmp(end.reason, "suspended") == 0 && box_is_suspended(box))
+                info->state = CUBBY_BOX_SUSPENDED;
         info->exit_code = end.signal > 0 ? 128 + end.signal : end.exit_code;
         info->oom = end.oom;
         info->started_ns = end.started_ns;

@@ -66,6 +66,44 @@ void saved_unclaim(cubby *host, const struct box_config *config);
 /* The start of a claimed box: 1 when it runs, 0 when it has to be started otherwise. */
 int saved_claim_start(cubby_box *box, cubby_error *err);
 
+/* copy.c: a copy of a running box, of one instant */
+struct box_copy {
+        int memory_fd; /* sealed */
+        int state_fd;
+        int line_fd; /* while it is open the box stands still; -1: it goes on */
+};
+#define BOX_COPY_NONE ((struct box_copy){.memory_fd = -1, .state_fd = -1, .line_fd = -1})
+void box_copy_close(struct box_copy *copy); /* the box goes on */
+/* `disk_fd`: an empty file for the disk, -1: none. The box stands still for moments
+ * and goes on; with `keep_still` it stands still until the copy is closed. */
+int box_copy_take(
+        const cubby_box *box, int disk_fd, bool keep_still, struct box_copy *ret, cubby_error *err);
+
+/* suspend.c */
+#define SUSPENDED_NAME "suspended" /* in a box's folder: its machine, put away */
+int box_suspend(cubby_box *box, cubby_error *err);
+bool box_is_suspended(const cubby_box *box);
+/* Of a suspended box, or a paused one. */
+int box_resume(cubby_box *box, cubby_error *err);
+
+/* fork.c */
+int box_fork_many(cubby_box *box, const char *const *names, size_t count, cubby_box **ret,
+        cubby_error *errors, cubby_error *err);
+/* A box of this config that continues from a copy; `config` has its id and name. */
+int box_continue(cubby *host, struct box_config *config, bool made_up, int disk_fd, int memory_fd,
+        int state_fd, const char *served, cubby_box **ret, cubby_error *err);
+/* Starts a box whose disk is in place from a copy's memory and state. */
+int box_start_copy(cubby_box *box, enum shim_mode mode, int memory_fd, int state_fd,
+        const char *served, cubby_error *err);
+/* What a child is of its parent: everything but identity and command. */
+int box_child_config(const struct box_config *parent, const char *name, struct box_config *ret,
+        cubby_error *err);
+
+/* snapshot.c */
+int box_snapshot(cubby_box *box, const char *name, cubby_error *err);
+int box_from_snapshot(cubby *host, const char *snapshot, const cubby_box_options *options,
+        cubby_box **ret, cubby_error *err);
+
 /* templates.c: for people */
 int saved_list(cubby *host, cubby_template_list **ret, cubby_error *err);
 void saved_list_free(cubby_template_list *list);

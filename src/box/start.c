@@ -2,8 +2,10 @@
 #include "box/box.h"
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "box/launch.h"
 #include "box/saved.h"
+#include "engine/engine.h"
 #include "image/image.h"
 
 #include <errno.h>
@@ -15,13 +17,13 @@
 #define LOCK_MS 1000 /* a probe holds the lock for moments only */
 
 /* From here on the folder says "started": a shim that leaves no exit file has died. */
-static int mark_started(
-        const cubby_box *box, const char *isolation, const char *served, cubby_error *err)
+static int mark_started(const cubby_box *box, const char *isolation, const char *served,
+        bool durable, cubby_error *err)
 {
         struct box_started started = {.started_ns = clock_realtime_ns()};
         (void)snprintf(started.isolation, sizeof started.isolation, "%.15s", isolation);
         (void)snprintf(started.served, sizeof started.served, "%.15s", served);
-        return box_write_started(box, &started, true, err);
+        return box_write_started(box, &started, durable, err);
 }
 
 /* One attempt in this mode, with the parts that it needs. */
@@ -39,14 +41,14 @@ static int run_shim(cubby_box *box, enum shim_mode mode, struct shim_parts *part
                 return -1;
         }
         /* only for display: a box that runs is not ended for the lack of it */
-        (void)mark_started(box, report.text, mode == SHIM_CLONE ? "cloned" : "booted", NULL);
+        (void)mark_started(box, report.text, mode == SHIM_CLONE ? "cloned" : "booted", false, NULL);
         return 0;
 }
 
 static int prepare(cubby_box *box, struct shim_parts *parts, cubby_error *err)
 {
         if (image_open_rootfs(box->cubby->home, box->image_id, &parts->rootfs, err) < 0 ||
-                mark_started(box, "", "", err) < 0)
+                mark_started(box, "", "", true, err) < 0)
                 return -1;
         if (unlinkat(box->dir_fd, BOX_EXIT_NAME, 0) < 0 && errno != ENOENT)
                 return cubby_error_errno(err, errno, "removing the record of the last run");
@@ -55,8 +57,11 @@ static int prepare(cubby_box *box, struct shim_parts *parts, cubby_error *err)
 
 static int boot(cubby_box *box, struct shim_parts *parts, cubby_error *err)
 {
+        const struct engine *engine = engine_find(box->config.engine);
+        bool forks = engine != NULL && (engine->capabilities & ENGINE_CAN_FORK) != 0;
         if (prepare(box, parts, err) < 0 ||
-                shim_open_kernel(box->cubby, &box->config, parts, err) < 0)
+                shim_open_kernel(box->cubby, &box->config, parts, err) < 0 ||
+                (forks && memory_create(box->config.memory_bytes, &parts->memory, err) < 0))
                 return -1;
         return run_shim(box, SHIM_BOOT, parts, err);
 }
@@ -121,8 +126,23 @@ static int start_locked(cubby_box *box, bool first, struct shim_parts *parts, cu
         return 0;
 }
 
+/* 1 when a suspended box goes on, 0 when it has to be started otherwise. */
+static int try_resume(cubby_box *box, cubby_error *err)
+{
+        cubby_error problem = {0};
+        if (!box_is_suspended(box))
+                return 0;
+        if (box_resume(box, &problem) == 0)
+                return 1;
+        log_line(&box->cubby->log, LOG_WARNING, "not resumed, the box boots: %s", problem.message);
+        return dir_remove_at(box->dir_fd, SUSPENDED_NAME, err);
+}
+
 int box_start(cubby_box *box, cubby_error *err)
 {
+        int resumed = try_resume(box, err);
+        if (resumed != 0)
+                return resumed < 0 ? -1 : 0;
         int claimed = saved_claim_start(box, err);
         if (claimed != 0)
                 return claimed < 0 ? cubby_error_wrap(err, "starting box '%s'", box->config.name)

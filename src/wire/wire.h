@@ -87,6 +87,9 @@ enum frame_type {
                                      another PARK; 0: it does not; OK */
         FRAME_SHIM_CLAIM = 136,   /* client: the spare becomes a box; the whole config.json of it.
                                      OK once it was resumed anew and its command runs */
+        FRAME_SHIM_SAVE = 137,    /* client: freeze the box and copy its machine; OK comes with two
+                                     descriptors, memory and state, and the box stands still */
+        FRAME_SHIM_GO_ON = 138,   /* the same client: it has taken the disk too; OK */
 };
 
 /* Channels, in the flags of DATA, EOF and CREDIT. A PTY has only IN and OUT. */

@@ -43,7 +43,7 @@ def usage(bare, *arguments):
 def commands():
     done = subprocess.run([BUILD / "cubby", "help"], capture_output=True, text=True, check=True)
     block = done.stdout.split("\nCommands:\n")[1].split("\n\n")[0]
-    return [line[2:17].strip() for line in block.splitlines()]
+    return [line[2:18].strip() for line in block.splitlines()]
 
 
 def options_in_help(command):

@@ -13,7 +13,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from conftest import Cubby, close_home, wait_for
+from conftest import BUILD, Cubby, close_home, wait_for
 
 CANARY = f"canary-{uuid.uuid4()}"
 IDENTITY = ("head -c 1024 /dev/urandom | od -An -tx1 | tr -d ' \\n'; echo; "
@@ -149,6 +149,21 @@ def test_clones_have_nothing_in_common(home):
             assert sum(lines[0][:size] in other[0] for other in seen) == 1
         assert int(lines[5]) >= 2
     wait_for(lambda: template_spares(home) == 0, 20, "the end of the spares")
+
+
+def test_without_the_reseed_they_would_be_equal(home, tmp_path):
+    """The control: an agent that leaves the reseed out gives the same bytes twice."""
+    for program in ("cubby-shim", "cubby-keeper"):
+        shutil.copy2(BUILD / program, tmp_path / program)
+    shutil.copy2(BUILD / "cubby-agent-unseeded", tmp_path / "cubby-agent")
+    unseeded = {"CUBBY_LIBEXEC": str(tmp_path)}
+    home.ok("template", "build", "-m", "256M", "busybox", env=unseeded, timeout=180)
+    seen = [home.ok("run", "--rm", "-m", "256M", "busybox", "sh", "-c", IDENTITY,
+                    env=unseeded).split("\n")[0] for _ in range(6)]
+    assert len(set(seen)) < len(seen)
+    end_keepers(home)
+    for left in templates_of(home):
+        home.ok("template", "rm", left["key"])
 
 
 def template_spares(cubby):
@@ -291,18 +306,139 @@ def test_refusals(home):
     home.fails("spare", "set", "1", "nosuch", says="nosuch")
 
 
-def test_vmm_of_another_build_means_another_template(home, tmp_path):
-    """QEMU upgraded between build and clone: its file is another."""
+# ------------------------------------------------- forks, snapshots, suspension
+
+COUNTER = ("i=0; while true; do i=$((i+1)); echo $i >/tmp/count.new; "
+           "mv /tmp/count.new /tmp/count; sleep 0.05; done")
+
+
+def counting(cubby, name):
+    """A box with a process that counts, a file, and something in its memory."""
+    idle(cubby, name)
+    cubby.ok("exec", "-d", name, "sh", "-c", COUNTER)
+    cubby.sh(name, "echo kept >/root/file; head -c 20000000 /dev/urandom >/dev/shm/bytes; "
+                   "md5sum </dev/shm/bytes >/root/sum")
+    wait_for(lambda: count_of(cubby, name) > 3, 10, "the counter")
+
+
+def count_of(cubby, name):
+    return int(cubby("exec", name, "cat", "/tmp/count").text or 0)
+
+
+def goes_on(cubby, name):
+    before = count_of(cubby, name)
+    wait_for(lambda: count_of(cubby, name) > before, 10, f"the counter of {name}")
+    assert cubby.sh(name, "cat /root/file; md5sum </dev/shm/bytes | cmp - /root/sum && echo same") \
+        == "kept\nsame"
+    assert abs(float(cubby.sh(name, "date +%s")) - time.time()) < 2
+
+
+@pytest.mark.parametrize("how", ["clone", "boot"])
+def test_forks_share_the_past_only(home, how):
     build(home)
-    key = the_key(home)
-    other = tmp_path / "bin"
-    other.mkdir()
-    shutil.copy2(shutil.which("qemu-system-x86_64"), other / "qemu-system-x86_64")
-    path = f"{other}:{os.environ['PATH']}"
-    home.ok("run", "-d", "--name", "upgraded", "-m", "256M", "--idle", "busybox",
-            env={"PATH": path}, timeout=120)
-    assert served(home, "upgraded") == "booted"
-    home.ok("rm", "-f", "upgraded")
-    end_keepers(home)
-    idle(home, "old")
-    assert served(home, "old") == "cloned" and key in [t["key"] for t in templates_of(home)]
+    if how == "clone":
+        counting(home, "parent")
+        assert served(home, "parent") == "cloned"
+    else:
+        home.ok("run", "-d", "--name", "parent", "-m", "256M", "--no-template", "--idle",
+                "busybox", timeout=120)
+        home.ok("exec", "-d", "parent", "sh", "-c", COUNTER)
+        home.sh("parent", "echo kept >/root/file; echo b >/dev/shm/bytes; "
+                          "md5sum </dev/shm/bytes >/root/sum")
+        wait_for(lambda: count_of(home, "parent") > 3, 10, "the counter")
+    at_fork = count_of(home, "parent")
+    children = home.ok("fork", "-n", 2, "parent", timeout=60).split()
+    assert len(children) == 2
+    family = ["parent", *children]
+    for name in family:
+        goes_on(home, name)
+        assert count_of(home, name) >= at_fork
+    assert [served(home, c) for c in children] == ["forked", "forked"]
+    home.sh(children[0], "echo mine >/root/own")
+    for other in (family[0], family[2]):
+        assert home("exec", other, "cat", "/root/own").code == 1  # disks of their own
+    said = [home.sh(name, IDENTITY).split("\n") for name in family]
+    for place in range(5):
+        assert len({lines[place] for lines in said}) == 3, place
+    grandchild = home.ok("fork", children[0], timeout=60)
+    goes_on(home, grandchild)
+    assert home.sh(grandchild, "cat /root/own") == "mine"
+
+
+def test_snapshot_is_a_template_of_its_own(home):
+    counting(home, "origin")
+    assert home.ok("snapshot", "create", "origin", "ready", timeout=60) == "ready"
+    home.fails("snapshot", "create", "origin", "ready", says="already")
+    home.fails("snapshot", "create", "origin", "../up", says="no name")
+    home.fails("snapshot", "create", "nosuch", "x", says="nosuch")
+    goes_on(home, "origin")
+    home.ok("rm", "-f", "origin")
+    for name in ("again1", "again2"):
+        home.ok("run", "--from", "ready", "-d", "--name", name)
+        goes_on(home, name)
+    assert served(home, "again1") == "snapshot"
+    done = home("run", "--from", "ready", "sh", "-c", "cat /root/file; exit 3")
+    assert done.code == 3 and done.text == "kept"
+    assert home.ok("template", "verify", "ready", timeout=60) == "ready"
+    home.ok("prune", "-a")
+    assert [t["snapshot"] for t in templates_of(home)] == ["ready"]  # kept until removed
+    home.fails("run", "--from", "nosuch", "true", says="nosuch")
+    home.fails("run", "--from", "ready", code=2)
+    key = templates_of(home)[0]["key"]
+    os.chmod(folder(home, key) / "state", 0o600)
+    os.truncate(folder(home, key) / "state", 100)
+    home.fails("run", "--from", key[:10], "true", says="state")
+    home.ok("template", "rm", key[:10])
+
+
+def test_five_suspensions(home):
+    build(home)
+    counting(home, "sleeper")
+    waiting = home.popen("exec", "sleeper", "sleep", "1000")
+    time.sleep(0.5)
+    last = 0
+    for cycle in range(5):
+        home.ok("suspend", "sleeper", timeout=60)
+        assert home.state("sleeper") == "suspended"
+        assert not home.processes("sleeper")
+        home.fails("exec", "sleeper", "true", says="sleeper")
+        if cycle == 0:
+            _, err = waiting.communicate(timeout=10)
+            assert waiting.returncode == 125 and err
+        time.sleep(1)
+        home.ok("resume", "sleeper", timeout=60)
+        assert home("exec", "sleeper", "true").code == 0  # the first call
+        goes_on(home, "sleeper")
+        now = count_of(home, "sleeper")
+        assert now > last
+        last = now
+    assert home.inspect("sleeper")["generation"] >= 7
+    home.fails("resume", "sleeper", says="not paused")
+    home.ok("pause", "sleeper")
+    home.ok("resume", "sleeper")
+    goes_on(home, "sleeper")
+
+
+def test_damaged_suspension_boots_with_its_files(home):
+    build(home)
+    counting(home, "hurt")
+    home.sh("hurt", "sync")
+    home.ok("suspend", "hurt", timeout=60)
+    state = home.home / "boxes" / home.box_id("hurt") / "suspended" / "state"
+    with open(state, "r+b") as out:
+        out.seek(500)
+        out.write(b"\x00damage\x00")
+    home.fails("resume", "hurt", says="damaged")
+    home.ok("start", "hurt", timeout=120)
+    assert served(home, "hurt") == "booted" and home.sh("hurt", "cat /root/file") == "kept"
+
+
+def test_a_fork_that_dies_lets_the_box_go_on(home):
+    build(home)
+    counting(home, "solid")
+    for delay in (0.02, 0.1, 0.2):
+        forking = home.popen("fork", "-n", 1, "solid")
+        time.sleep(delay)
+        forking.kill()
+        forking.wait()
+        goes_on(home, "solid")

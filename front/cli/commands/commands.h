@@ -14,7 +14,8 @@ extern const struct command command_attach, command_completion, command_create, 
         command_stop, command_top, command_unpause, command_version, command_wait;
 extern const struct command command_df, command_prune, command_spare_ls, command_spare_set,
         command_template_build, command_template_inspect, command_template_ls, command_template_rm,
-        command_template_verify;
+        command_template_verify, command_suspend, command_resume, command_fork,
+        command_snapshot_create;
 
 #define OPTIONS_END                                      \
         {                                                \

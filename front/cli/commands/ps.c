@@ -72,6 +72,11 @@ static const char *describe(const cubby_box_info *info, char *text, size_t size)
 
         if (info->state == CUBBY_BOX_CREATED)
                 return "Created";
+        if (info->state == CUBBY_BOX_SUSPENDED) {
+                (void)snprintf(text, size, "Suspended %s ago",
+                        format_age((now - info->finished_ns) / 1000000000, age));
+                return text;
+        }
         if (info->state == CUBBY_BOX_STOPPED || info->state == CUBBY_BOX_FAILED)
                 return describe_end(info, now, text, size);
         (void)snprintf(text, size, "Up %s%s",

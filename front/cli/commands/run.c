@@ -12,7 +12,7 @@ struct run_settings {
         struct box_settings box; /* first: the shared tables count on it */
         bool detach;
         struct number timeout;
-        const char *format;
+        const char *format, *from;
 };
 
 static const struct option options[] = {
@@ -20,6 +20,8 @@ static const struct option options[] = {
                 "leave when the command runs, print the id of the box", 0, 0},
         {0, "format", OPTION_TEXT, offsetof(struct run_settings, format), "json",
                 "print one JSON object about the run, with the output in it", 0, 0},
+        {0, "from", OPTION_TEXT, offsetof(struct run_settings, from), "SNAPSHOT",
+                "continue a snapshot; the arguments are a command in it, if any", 0, 0},
         {0, "timeout", OPTION_DURATION, offsetof(struct run_settings, timeout), "DURATION",
                 "kill the command after this time; exit code 124", 1, UINT64_C(31536000000)},
         OPTIONS_END,
@@ -103,31 +105,70 @@ static int run_attached(struct cli *cli, cubby_box *box, const struct run_settin
         return rc;
 }
 
+/* The box and its machine; with --from the machine goes on already. */
+static int make_box(struct cli *cli, const struct run_settings *run,
+        const struct box_request *request, cubby_box **ret)
+{
+        cubby_error err = {0};
+        int rc = cli_open(cli);
+        int made;
+
+        if (rc != 0)
+                return rc;
+        made = run->from == NULL
+                ? cubby_box_create(cli->cubby, &request->options, ret, &err)
+                : cubby_box_continue(cli->cubby, run->from, &request->options, ret, &err);
+        return made < 0 ? cli_fail_error(cli, &err) : 0;
+}
+
+/* With --from the snapshot stands where the image would. */
+static int check_words(
+        struct cli *cli, const struct run_settings *run, struct args args, struct args *ret)
+{
+        if (run->from == NULL && args.count == 0)
+                return cli_usage(cli,
+                        "'run' needs an image, or --from SNAPSHOT; usage: cubby run [OPTIONS] "
+                        "IMAGE [COMMAND [ARG...]]");
+        if (run->from != NULL && args.count == 0 && !run->detach)
+                return cli_usage(cli, "without a command, --from wants -d");
+        ret->values = calloc(args.count + 2, sizeof(*ret->values));
+        if (ret->values == NULL)
+                return cli_no_memory(cli);
+        if (run->from != NULL)
+                ret->values[ret->count++] = (char *)(uintptr_t)run->from;
+        for (size_t i = 0; i < args.count; i++)
+                ret->values[ret->count++] = args.values[i];
+        return 0;
+}
+
 static int run_box(struct cli *cli, const void *settings, struct args args)
 {
         const struct run_settings *run = settings;
         AUTO_BOX cubby_box *box = NULL;
         struct box_request request = {0};
-        cubby_error err = {0};
+        struct args words = {0};
         int64_t started_ms = monotonic_ms();
         bool remove;
-        int rc = check(cli, run);
+        int rc = check_words(cli, run, args, &words);
 
         if (rc == 0)
-                rc = box_request_make(cli, &run->box, args, &request);
-        if (rc != 0)
+                rc = check(cli, run);
+        if (rc == 0)
+                rc = box_request_make(cli, &run->box, words, &request);
+        if (rc != 0) {
+                free(words.values);
                 return rc;
+        }
         /* Nobody could name it again. */
         remove = run->box.remove || (!run->detach && run->box.name == NULL);
         request.options.auto_remove = remove;
-        rc = cli_open(cli);
-        if (rc == 0 && cubby_box_create(cli->cubby, &request.options, &box, &err) < 0)
-                rc = cli_fail_error(cli, &err);
+        rc = make_box(cli, run, &request, &box);
         box_request_clear(&request);
+        free(words.values);
         if (rc != 0)
                 return rc;
         pump_block_signals(NULL);
-        rc = foreground_start(cli, box, true);
+        rc = run->from != NULL ? 0 : foreground_start(cli, box, true);
         if (rc != 0) {
                 /* It never ran its command: the name is free again. */
                 (void)cubby_box_remove(box, true, NULL);
@@ -155,7 +196,6 @@ const struct command command_run = {
                     "cubby run -d --idle --name work debian",
         .options = {options, box_options, box_options_refused},
         .settings_size = sizeof(struct run_settings),
-        .min_args = 1,
         .max_args = SIZE_MAX,
         .stops_at_argument = true,
         .arguments = ARGS_IMAGE,

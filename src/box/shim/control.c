@@ -63,7 +63,8 @@ static void on_pause(struct shim *shim, struct peer *peer, uint64_t stream, bool
                 peer_error(peer, stream, CUBBY_E_UNSUPPORTED, "this engine cannot pause a box");
                 return;
         }
-        if (shim->phase != PHASE_RUNNING || shim->stopping || shim->paused == pause) {
+        if (shim->phase != PHASE_RUNNING || shim->stopping || shim->paused == pause ||
+                shim->saver != NULL) {
                 peer_error(peer, stream, CUBBY_E_STATE,
                         shim->paused    ? "the box is paused already"
                                 : pause ? "the box does not run"
@@ -125,6 +126,10 @@ bool control_frame(struct shim *shim, struct peer *peer, const struct frame *fra
                 shim->park_deadline_ms = number == 0 ? DEADLINE_NEVER : deadline_after_ms(number);
                 peer_send(peer, FRAME_OK, 0, frame->stream, NULL, 0);
                 return true;
+        case FRAME_SHIM_SAVE:
+                return copy_start(shim, peer, frame);
+        case FRAME_SHIM_GO_ON:
+                return copy_go_on(shim, peer, frame);
         case FRAME_SHIM_CLAIM:
                 return saved_claim(shim, peer, frame);
         default:

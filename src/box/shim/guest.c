@@ -57,7 +57,8 @@ bool guest_send(struct shim *shim, uint16_t type, uint16_t flags, uint64_t strea
 
 bool guest_is_full(const struct shim *shim)
 {
-        return connection_queued(&shim->agent) >= AGENT_QUEUE_SOFT;
+        return shim->saver != NULL || shim->freeze_sent ||
+                connection_queued(&shim->agent) >= AGENT_QUEUE_SOFT;
 }
 
 /* To the stream's client, if it is still there. */
@@ -187,6 +188,11 @@ static bool on_error(struct shim *shim, struct stream *stream, const struct fram
                 main_failed(shim, &message);
                 return true;
         }
+        if (stream->kind == STREAM_OWN && stream->reply == FRAME_FROZEN && shim->freeze_sent) {
+                stream_end(shim, stream);
+                copy_refused(shim);
+                return true;
+        }
         if (stream->kind == STREAM_OWN && stream->reply != FRAME_OK) {
                 broken(shim,
                         stream->reply == FRAME_RESUMED ? "it refused RESUME"
@@ -235,10 +241,13 @@ static bool on_reply(struct shim *shim, struct stream *stream, const struct fram
                         return false;
                 stream = stream_find(shim, frame->stream);
         } else if (stream->kind == STREAM_OWN && frame->type == FRAME_FROZEN) {
-                if (shim->phase != PHASE_FREEZE || frame->length != 0)
+                if ((shim->phase != PHASE_FREEZE && !shim->freeze_sent) || frame->length != 0)
                         return false;
                 stream_end(shim, stream);
-                saved_frozen(shim);
+                if (shim->freeze_sent)
+                        copy_frozen(shim);
+                else
+                        saved_frozen(shim);
                 return true;
         } else if (!answers(stream, frame)) {
                 return false;

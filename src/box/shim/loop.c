@@ -46,7 +46,7 @@ static size_t fill_poll(struct shim *shim, struct pollfd *fds, int64_t now_ms)
                 .fd = now_ms < shim->accept_ms ? -1 : shim->listen_fd, .events = POLLIN};
         fds[POLL_AGENT] = (struct pollfd){
                 .fd = gone || shim->agent_closed ? -1 : shim->agent.fd, .events = POLLIN};
-        if (!gone && connection_queued(&shim->agent) > 0)
+        if (!gone && !shim->freeze_sent && connection_queued(&shim->agent) > 0)
                 fds[POLL_AGENT].events |= POLLOUT;
         fds[POLL_EXIT] = (struct pollfd){
                 .fd = gone ? -1 : shim->engine->exit_fd(shim->machine), .events = POLLIN};
@@ -100,7 +100,9 @@ static void on_timers(struct shim *shim, int64_t now_ms)
 static void flush_all(struct shim *shim, int64_t now_ms)
 {
         command_pump(shim, now_ms);
-        if (shim->phase != PHASE_GONE && !shim->agent_closed && connection_flush(&shim->agent) < 0)
+        copy_pump(shim);
+        if (shim->phase != PHASE_GONE && !shim->agent_closed && !shim->freeze_sent &&
+                connection_flush(&shim->agent) < 0)
                 shim->agent_closed = true;
         bool room = !guest_is_full(shim);
         for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next) {

@@ -9,6 +9,7 @@ static int mode_of(const char *word)
                 [SHIM_BOOT] = "boot",
                 [SHIM_TEMPLATE] = "template",
                 [SHIM_CLONE] = "clone",
+                [SHIM_RESUME] = "resume",
                 [SHIM_SPARE] = "spare",
         };
         for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)

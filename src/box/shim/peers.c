@@ -107,6 +107,8 @@ static enum verdict forward_request(
                         : frame->type == FRAME_PING ? frame->length > PING_MAX
                                                     : frame->length != 0)
                 return BAD;
+        if (shim->saver != NULL || shim->freeze_sent)
+                return HELD;
         int code = 0;
         const char *reason = not_now(shim, frame->type, &code);
         struct stream *stream = NULL;
@@ -271,6 +273,7 @@ void peer_flush(struct peer *peer, int64_t now_ms)
 static void peer_free(struct shim *shim, struct peer *peer)
 {
         streams_leave(shim, peer);
+        copy_leave(shim, peer);
         if (shim->claimer == peer)
                 shim->claimer = NULL;
         while (peer->attaches != NULL)

@@ -34,7 +34,7 @@ static void fail(struct shim *shim, int code, const char *text)
 
 void saved_begin(struct shim *shim)
 {
-        if (shim->options->mode != SHIM_CLONE && shim->options->mode != SHIM_SPARE)
+        if (shim->options->mode == SHIM_BOOT || shim->options->mode == SHIM_TEMPLATE)
                 return;
         boot_report(shim, REPORT_PROGRESS, "resume");
         boot_resume(shim);
@@ -174,7 +174,9 @@ void saved_look(struct shim *shim, int64_t now_ms)
 {
         (void)now_ms;
         shim->look_ms = DEADLINE_NEVER;
-        if (shim->phase == PHASE_WARM)
+        if (shim->saver != NULL)
+                copy_fail(shim, CUBBY_E_TIMEOUT, "the copy was not taken in time");
+        else if (shim->phase == PHASE_WARM)
                 ask_metrics(shim);
 }
 

@@ -99,7 +99,8 @@ int setup_config(struct shim *shim, cubby_error *err)
         if (file_read_at(shim->box_fd, BOX_CONFIG_NAME, &json, err) < 0 ||
                 box_config_decode(json.data, json.size, &shim->config, err) < 0)
                 return cubby_error_wrap(err, "the box's configuration");
-        shim->command.exists = shim->config.argv != NULL && shim->config.argv[0] != NULL;
+        shim->command.exists = shim->options->mode != SHIM_RESUME && shim->config.argv != NULL &&
+                shim->config.argv[0] != NULL;
         if (box_signal_number(shim->config.stop_signal) <= 0)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "the box's stop signal is unknown");
         shim->engine = shim->options->find_engine(shim->config.engine);
@@ -142,18 +143,19 @@ static enum accel accel_of(const char *name)
         return strcmp(name, "tcg") == 0 ? ACCEL_TCG : ACCEL_AUTO;
 }
 
-static enum machine_origin origin_of(enum shim_mode mode)
+static enum machine_origin origin_of(const struct shim *shim)
 {
-        switch (mode) {
+        switch (shim->options->mode) {
         case SHIM_TEMPLATE:
                 return MACHINE_TEMPLATE;
         case SHIM_CLONE:
+        case SHIM_RESUME:
         case SHIM_SPARE:
                 return MACHINE_CLONE;
         case SHIM_BOOT:
                 break;
         }
-        return MACHINE_BOOT;
+        return shim->given_fds[3] >= 0 ? MACHINE_TEMPLATE : MACHINE_BOOT;
 }
 
 static int check_saved(const struct shim *shim, cubby_error *err)
@@ -185,7 +187,7 @@ int setup_machine(struct shim *shim, cubby_error *err)
                 .vmlinux_fd = shim->given_fds[1],
                 .initramfs_fd = shim->given_fds[2],
                 .disk_fd = shim->disk_fd,
-                .origin = origin_of(shim->options->mode),
+                .origin = origin_of(shim),
                 .memory_fd = shim->given_fds[3],
                 .state_fd = shim->given_fds[4],
                 .console_fd = shim->console_fd,
@@ -234,7 +236,9 @@ int setup_privileges(struct shim *shim, cubby_error *err)
         if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
                 return cubby_error_errno(err, errno, "giving privileges up");
         limit(RLIMIT_CORE, 0);
-        limit(RLIMIT_FSIZE, FILE_LIMIT);
+        /* a copy of the machine's memory is the largest file that it ever makes */
+        uint64_t memory = shim->config.memory_bytes;
+        limit(RLIMIT_FSIZE, memory > FILE_LIMIT ? memory : FILE_LIMIT);
         limit(RLIMIT_NOFILE, DESCRIPTOR_LIMIT);
         limit(RLIMIT_MEMLOCK, 0);
         limit(RLIMIT_NPROC, 0); /* it starts nothing any more */

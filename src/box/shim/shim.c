@@ -21,6 +21,8 @@ static void init(struct shim *shim, const struct shim_options *options)
                 .keeper_fd = -1,
                 .unclaimed = options->mode == SHIM_SPARE,
                 .look_ms = DEADLINE_NEVER,
+                .copy_memory_fd = -1,
+                .copy_state_fd = -1,
                 .agent = {.fd = -1},
                 .kept = {.fd = -1},
                 .started_ms = clock_monotonic_ms(),

@@ -11,6 +11,7 @@
  *   loop.c     poll, timers
  *   boot.c     HELLO, RESUME, the box's command
  *   saved.c    templates that are made, clones, spares and how they are claimed
+ *   copy.c     a machine that is copied and goes on
  *   guest.c    frames from the agent: checked, then forwarded
  *   peers.c    clients: accept, frames from them: checked, then forwarded
  *   control.c  what clients ask of the shim itself
@@ -49,11 +50,11 @@ struct shim_options {
         const struct engine *(*find_engine)(const char *name);
         enum shim_mode mode;
         char *const *warmups; /* NULL-terminated; NULL: none */
-        int64_t part_ms;     /* a frame from the guest must be whole after this time */
-        int64_t stall_ms;    /* a client that holds the command up must read within it */
-        int64_t drain_ms;    /* at the end: clients must read within it */
-        int64_t shutdown_ms; /* between SHUTDOWN and the end of the machine */
-        int64_t linger_ms;   /* after READY: time to attach to a command that was quick */
+        int64_t part_ms;      /* a frame from the guest must be whole after this time */
+        int64_t stall_ms;     /* a client that holds the command up must read within it */
+        int64_t drain_ms;     /* at the end: clients must read within it */
+        int64_t shutdown_ms;  /* between SHUTDOWN and the end of the machine */
+        int64_t linger_ms;    /* after READY: time to attach to a command that was quick */
 };
 
 struct shim;
@@ -166,10 +167,17 @@ struct shim {
         uint32_t violations_level; /* falls by one a second */
         int64_t violations_ms;
 
-        bool unclaimed;   /* a spare without an owner */
-        size_t warmed;    /* warm-up commands that have ended */
-        uint32_t looks;   /* for what they left running */
-        int64_t look_ms;  /* the next one */
+        bool unclaimed;     /* a spare without an owner */
+        size_t warmed;      /* warm-up commands that have ended */
+        uint32_t looks;     /* for what they left running */
+        int64_t look_ms;    /* the next one */
+        struct peer *saver; /* copies the machine; nothing is sent to the agent meanwhile */
+        uint64_t save_stream;
+        bool freeze_sent; /* until the box goes on, also when its saver is gone */
+        bool frozen;      /* and answered */
+        bool still;       /* frozen and stopped */
+        int copy_memory_fd;
+        int copy_state_fd;
         struct peer *claimer; /* waits for the answer to its claim */
         uint64_t claim_stream;
 
@@ -218,14 +226,23 @@ void boot_late(struct shim *shim);
 void boot_resume(struct shim *shim); /* sends RESUME */
 
 /* saved.c */
-void saved_begin(struct shim *shim);                        /* a clone: no HELLO comes */
-void saved_resumed(struct shim *shim);                      /* a template or an unclaimed spare */
-void saved_warmed(struct shim *shim);                       /* one command has ended */
+void saved_begin(struct shim *shim);                         /* a clone: no HELLO comes */
+void saved_resumed(struct shim *shim);                       /* a template or an unclaimed spare */
+void saved_warmed(struct shim *shim);                        /* one command has ended */
 bool saved_metrics(struct shim *shim, struct slice payload); /* false: a violation */
 void saved_look(struct shim *shim, int64_t now_ms);
 void saved_frozen(struct shim *shim);
 bool saved_claim(struct shim *shim, struct peer *peer, const struct frame *frame);
 void saved_answer(struct shim *shim, const cubby_error *error); /* to the claimer; NULL: OK */
+
+/* copy.c: a machine that is copied and goes on */
+bool copy_start(struct shim *shim, struct peer *peer, const struct frame *frame);
+bool copy_go_on(struct shim *shim, struct peer *peer, const struct frame *frame);
+void copy_pump(struct shim *shim); /* sends FREEZE once nothing else waits */
+void copy_frozen(struct shim *shim);
+void copy_refused(struct shim *shim);
+void copy_fail(struct shim *shim, int code, const char *text); /* and goes on */
+void copy_leave(struct shim *shim, const struct peer *peer);   /* its client is gone */
 
 /* guest.c */
 bool guest_read(struct shim *shim); /* false: nothing more is there */

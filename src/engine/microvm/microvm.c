@@ -310,9 +310,12 @@ static int microvm_copy_begin(struct machine *machine, int memory_fd, cubby_erro
 static int microvm_copy_end(struct machine *machine, int memory_fd, int state_fd, cubby_error *err)
 {
         const struct migration_header header = {.kvm = machine->kvm, .devices_only = true};
-        if (migration_write_header(state_fd, &header, err) < 0 ||
-                migration_copy_devices(
-                        &machine->qmp, state_fd, deadline_after_ms(START_TIMEOUT_MS), err) < 0)
+        /* the header comes last: QEMU empties the file, but keeps the offset */
+        if (lseek(state_fd, MIGRATION_HEADER_SIZE, SEEK_SET) < 0)
+                return cubby_error_errno(err, errno, "writing the machine's state");
+        if (migration_copy_devices(
+                    &machine->qmp, state_fd, deadline_after_ms(START_TIMEOUT_MS), err) < 0 ||
+                migration_write_header(state_fd, &header, err) < 0)
                 return -1;
         if (machine->origin == MACHINE_TEMPLATE)
                 return copy_object(machine->memory_fd, memory_fd, machine->memory_bytes, err);

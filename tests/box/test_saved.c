@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Templates, clones, spares and claims, with the fake engine and the real keeper. */
+#include "place.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static cubby_box_options options_of(const char *name, const char *const *command)
+{
+        cubby_box_options options = CUBBY_INIT(cubby_box_options);
+        options.image = "small";
+        options.engine = "fake";
+        options.name = name;
+        options.command = command;
+        options.no_main = command == NULL;
+        return options;
+}
+
+static void build(struct place *place)
+{
+        cubby_error err = {0};
+        cubby_box_options options = options_of(NULL, NULL);
+        assert_int_equal(fine(cubby_template_build(place->host, &options, false, &err), &err), 0);
+}
+
+static void expect_served(cubby_box *box, const char *served)
+{
+        cubby_box_info info = info_of(box);
+        assert_string_equal(info.served, served);
+        assert_int_equal(info.state, CUBBY_BOX_RUNNING);
+        cubby_box_info_clear(&info);
+}
+
+static cubby_template_info *one_template(struct place *place, cubby_template_list **list)
+{
+        cubby_error err = {0};
+        assert_int_equal(fine(cubby_templates(place->host, list, &err), &err), 0);
+        return (*list)->count == 1 ? &(*list)->templates[0] : NULL;
+}
+
+static bool has_spares(struct place *place, uint32_t count)
+{
+        cubby_template_list *list = NULL;
+        const cubby_template_info *info = one_template(place, &list);
+        bool has = info != NULL && info->spares == count;
+        cubby_template_list_free(list);
+        return has;
+}
+
+static void set_spares(struct place *place, uint32_t count)
+{
+        cubby_error err = {0};
+        cubby_box_options options = options_of(NULL, NULL);
+        assert_int_equal(fine(cubby_spares_set(place->host, &options, count, &err), &err), 0);
+        int64_t deadline = now_ms() + SOON_MS;
+        while (!has_spares(place, count)) {
+                assert_true(now_ms() < deadline);
+                (void)poll(NULL, 0, 10);
+        }
+}
+
+/* The keeper ends with the template, and its spares with it. */
+static void end_templates(struct place *place)
+{
+        cubby_template_list *list = NULL;
+        cubby_error err = {0};
+        assert_int_equal(cubby_templates(place->host, &list, &err), 0);
+        for (size_t i = 0; i < list->count; i++)
+                assert_int_equal(
+                        fine(cubby_template_remove(place->host, list->templates[i].key, &err),
+                                &err),
+                        0);
+        cubby_template_list_free(list);
+}
+
+static size_t entries(struct place *place, const char *folder)
+{
+        char path[100];
+        (void)snprintf(path, sizeof path, "%s/%s", place->path, folder);
+        DIR *dir = opendir(path);
+        assert_non_null(dir);
+        size_t count = 0;
+        for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
+                count += entry->d_name[0] != '.';
+        (void)closedir(dir);
+        return count;
+}
+
+static cubby_box *start(struct place *place, const cubby_box_options *options)
+{
+        cubby_box *box = NULL;
+        cubby_error err = {0};
+        assert_int_equal(fine(cubby_box_create(place->host, options, &box, &err), &err), 0);
+        assert_int_equal(fine(cubby_box_start(box, &err), &err), 0);
+        return box;
+}
+
+static void test_clone(void **state)
+{
+        struct place *place = *state;
+        cubby_error err = {0};
+        build(place);
+        build(place); /* there already: nothing to do */
+        cubby_box_options options = options_of("first", LIST("sleep", "100"));
+        cubby_box *box = start(place, &options);
+        expect_served(box, "cloned");
+        cubby_box_info info = info_of(box);
+        assert_int_equal(info.generation, 2); /* the template was resumed once */
+        cubby_box_info_clear(&info);
+        assert_int_equal(fine(cubby_box_ping(box, SOON_MS, &err), &err), 0);
+        assert_int_equal(fine(cubby_box_stop(box, 1000, &err), &err), 0);
+        assert_int_equal(fine(cubby_box_start(box, &err), &err), 0);
+        expect_served(box, "booted"); /* its disk is its own by now */
+        remove_box(box);
+
+        options = options_of("second", NULL);
+        options.no_template = true;
+        box = start(place, &options);
+        expect_served(box, "booted");
+        remove_box(box);
+        end_templates(place);
+}
+
+static void test_errors_of_the_command(void **state)
+{
+        struct place *place = *state;
+        build(place);
+        for (int spare = 0; spare < 2; spare++) {
+                if (spare == 1)
+                        set_spares(place, 1);
+                cubby_box_options options = options_of(NULL, LIST("no-such-program"));
+                cubby_error err = {0};
+                cubby_box *box = NULL;
+                assert_int_equal(
+                        fine(cubby_box_create(place->host, &options, &box, &err), &err), 0);
+                assert_int_equal(cubby_box_start(box, &err), -1);
+                assert_int_equal(err.code, CUBBY_E_EXEC_NOT_FOUND);
+                remove_box(box);
+        }
+        cubby_template_list *list = NULL;
+        assert_non_null(one_template(place, &list)); /* not suspect for that */
+        cubby_template_list_free(list);
+        end_templates(place);
+}
+
+static void test_claim(void **state)
+{
+        struct place *place = *state;
+        cubby_error err = {0};
+        build(place);
+        set_spares(place, 2);
+        cubby_box_list *boxes = NULL;
+        assert_int_equal(cubby_boxes(place->host, true, &boxes, &err), 0);
+        assert_int_equal(boxes->count, 0); /* nobody's box yet */
+        cubby_box_list_free(boxes);
+
+        cubby_box_options options = options_of("claimed", LIST("sleep", "100"));
+        options.hostname = "mine";
+        options.labels = LIST("a=b");
+        cubby_box *box = NULL;
+        assert_int_equal(fine(cubby_box_create(place->host, &options, &box, &err), &err), 0);
+        cubby_box_info info = info_of(box);
+        assert_int_equal(info.state, CUBBY_BOX_CREATED);
+        cubby_box_info_clear(&info);
+        assert_int_equal(fine(cubby_box_start(box, &err), &err), 0);
+        expect_served(box, "spare");
+        info = info_of(box);
+        assert_int_equal(info.generation, 3); /* template, spare, claim */
+        assert_string_equal(info.name, "claimed");
+        assert_string_equal(info.command, "sleep 100");
+        cubby_box_info_clear(&info);
+        assert_int_equal(cubby_box_start(box, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_STATE);
+
+        /* a name that is taken costs no spare */
+        cubby_box *other = NULL;
+        assert_int_equal(cubby_box_create(place->host, &options, &other, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_EXISTS);
+        remove_box(box);
+        set_spares(place, 2); /* made anew by the keeper */
+        set_spares(place, 0);
+        int64_t deadline = now_ms() + SOON_MS;
+        while (entries(place, "boxes") > 0) { /* the index first, the folder after it */
+                assert_true(now_ms() < deadline);
+                (void)poll(NULL, 0, 10);
+        }
+        end_templates(place);
+}
+
+/* A keeper that is killed takes its spares with it; the index is passed over. */
+static void test_killed_keeper(void **state)
+{
+        struct place *place = *state;
+        cubby_error err = {0};
+        build(place);
+        set_spares(place, 1);
+        cubby_box_options options = options_of(NULL, NULL);
+        cubby_box *claimed = NULL;
+        assert_int_equal(fine(cubby_box_create(place->host, &options, &claimed, &err), &err), 0);
+        set_spares(place, 1);
+
+        pid_t keeper = 0;
+        DIR *dir = opendir("/proc");
+        for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+                char path[300];
+                char text[512] = "";
+                (void)snprintf(path, sizeof path, "/proc/%s/cmdline", entry->d_name);
+                int fd = open(path, O_RDONLY | O_CLOEXEC);
+                ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+                (void)close(fd);
+                if (got > 0 && strstr(text, "cubby-keeper") != NULL &&
+                        memmem(text, (size_t)got, place->path, strlen(place->path)) != NULL)
+                        keeper = (pid_t)atoi(entry->d_name);
+        }
+        (void)closedir(dir);
+        assert_true(keeper > 1);
+        assert_int_equal(kill(keeper, SIGKILL), 0);
+        /* the one that was taken is kept by its record, yet lost its machine: it is replaced */
+        assert_int_equal(fine(cubby_box_start(claimed, &err), &err), 0);
+        cubby_box *box = start(place, &options);
+        expect_served(box, "cloned");
+        remove_box(box);
+        remove_box(claimed);
+        end_templates(place);
+        assert_int_equal(fine(cubby_gc(place->host, NULL, &err), &err), 0);
+        assert_int_equal(entries(place, "boxes"), 0);
+}
+
+/* A state that cannot be restored: one boot instead, and the template goes. */
+static void test_suspect(void **state)
+{
+        struct place *place = *state;
+        build(place);
+        cubby_template_list *list = NULL;
+        cubby_template_info *info = one_template(place, &list);
+        assert_non_null(info);
+        char path[300];
+        (void)snprintf(path, sizeof path, "%s/templates/%s/memory", place->path, info->key);
+        struct stat before;
+        assert_int_equal(chmod(path, 0600), 0);
+        assert_int_equal(stat(path, &before), 0);
+        int fd = open(path, O_WRONLY | O_CLOEXEC);
+        assert_int_equal(pwrite(fd, "other", 5, 0), 5);
+        const struct timespec times[2] = {before.st_atim, before.st_mtim};
+        assert_int_equal(futimens(fd, times), 0); /* no check sees it */
+        (void)close(fd);
+        cubby_error err = {0};
+        assert_int_equal(cubby_template_verify(place->host, info->key, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_DIGEST);
+        cubby_template_list_free(list);
+        cubby_box_options options = options_of(NULL, NULL);
+        cubby_box *box = start(place, &options);
+        expect_served(box, "booted");
+        remove_box(box);
+        /* made anew beside it */
+        int64_t deadline = now_ms() + SOON_MS;
+        for (bool good = false; !good;) {
+                assert_true(now_ms() < deadline);
+                (void)poll(NULL, 0, 50);
+                info = one_template(place, &list);
+                good = info != NULL && cubby_template_verify(place->host, info->key, &err) == 0;
+                cubby_template_list_free(list);
+        }
+        end_templates(place);
+}
+
+static void test_no_fork(void **state)
+{
+        struct place *place = *state;
+        cubby_error err = {0};
+        cubby_error errors[1];
+        cubby_box *child = NULL;
+        cubby_box_options options = options_of(NULL, NULL);
+        options.no_template = true;
+        cubby_box *box = start(place, &options);
+        assert_int_equal(cubby_box_fork(box, NULL, 1, &child, errors, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_UNSUPPORTED);
+        assert_int_equal(cubby_box_suspend(box, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_UNSUPPORTED);
+        assert_int_equal(cubby_box_snapshot(box, "x", &err), -1);
+        assert_int_equal(cubby_box_resume(box, &err), -1);
+        assert_int_equal(cubby_box_ping(box, SOON_MS, &err), 0);
+        remove_box(box);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                WITH_PLACE(test_clone),
+                WITH_PLACE(test_errors_of_the_command),
+                WITH_PLACE(test_claim),
+                WITH_PLACE(test_killed_keeper),
+                WITH_PLACE(test_suspect),
+                WITH_PLACE(test_no_fork),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
