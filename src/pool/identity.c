@@ -30,8 +30,10 @@ int key_token(const struct pool_key *key, char ret[TOKEN_SIZE], cubby_error *err
                 EVP_DigestUpdate(context, key->thread, key->thread_size) != 1 ||
                 EVP_DigestFinal_ex(context, digest, NULL) != 1)
                 return cubby_error_set(err, CUBBY_E_SYSTEM, "SHA-256 failed");
-        for (size_t i = 0; i < TOKEN_LENGTH / 2; i++)
-                (void)snprintf(ret + 2 * i, 3, "%02x", digest[i]);
+        static const char digits[] = "0123456789abcdef";
+        for (size_t i = 0; i < TOKEN_LENGTH; i++)
+                ret[i] = digits[digest[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15];
+        ret[TOKEN_LENGTH] = '\0';
         return 0;
 }
 
