@@ -148,6 +148,6 @@ int command_look_up(struct command *command, bool (*exists)(const char *path), c
         }
         if (command->path_count == 0)
                 return cubby_error_set(err, CUBBY_E_EXEC_NOT_FOUND,
-                        "'%.256s' was not found in the PATH of the box", name);
+                        "'%.256s': not found in the PATH of the box", name);
         return 0;
 }

@@ -203,6 +203,10 @@ static void begin_stop(struct agent *agent, const struct frame *frame)
                 return;
         }
         bool main_told = false;
+        if (agent->phase == PHASE_FREEZING) {
+                (void)cgroups_freeze(&agent->cgroups, false);
+                agent->freeze_syncing = false;
+        }
         agent->phase = PHASE_STOPPING;
         agent->stop_at = deadline_after_ms(grace_ms);
         for (size_t i = 0; i < agent->exec_count; i++) {
@@ -349,6 +353,8 @@ void dispatch_done(struct agent *agent, struct job *job)
                 resumed(agent, job);
                 break;
         case JOB_SYNC:
+                if (agent->phase != PHASE_FREEZING)
+                        break; /* SHUTDOWN came in between */
                 (void)port_send(&agent->port, FRAME_FROZEN, 0, job->stream, NULL, 0);
                 agent->phase = PHASE_FROZEN;
                 break;

@@ -306,6 +306,8 @@ static bool pump_channel(struct exec *exec, struct port *port, int channel)
         ssize_t got = read(exec->fds[channel], room, size);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
                 exec->readable[channel] = errno == EINTR;
+                if (errno == EAGAIN)
+                        exec->owed[channel] = 0; /* empty: the rest was taken inside the box */
                 return false;
         }
         if (got <= 0) { /* a terminal ends with EIO */

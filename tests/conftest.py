@@ -83,6 +83,11 @@ class Cubby:
     def sh(self, box, script, *options, **more):
         return self.ok("exec", *options, box, "sh", "-c", script, **more)
 
+    def kill_like(self, box, word, signal="TERM"):
+        """Signals what has `word` among its arguments (BusyBox has no pkill)."""
+        self.sh(box, f"for p in /proc/[0-9]*; do if grep -q -a '[{word[0]}]{word[1:]}' $p/cmdline "
+                     f"2>/dev/null; then kill -{signal} ${{p#/proc/}}; fi; done")
+
     def state(self, box):
         return self.ok("ps", "-a", "--filter", f"name=^{box}$", "--format", "{{.State}}")
 

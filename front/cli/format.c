@@ -246,7 +246,8 @@ static int unknown_field(const struct list *list, const char *field)
         char known[512] = "";
         size_t used = 0;
 
-        for (const struct column *column = list->columns; column->field != NULL; column++)
+        for (const struct column *column = list->columns;
+                column->field != NULL && used < sizeof(known); column++)
                 used += (size_t)snprintf(known + used, sizeof(known) - used, " .%s", column->field);
         return cli_usage(list->cli, "--format: there is no '.%s'; known are%s", field, known);
 }

@@ -52,6 +52,8 @@ const struct command *const commands[] = {
         &command_spare_ls,
         &command_spare_set,
         &command_kernel_ensure,
+        &command_kernel_add,
+        &command_kernel_ls,
         &command_df,
         &command_prune,
         &command_gc,

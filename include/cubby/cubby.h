@@ -20,7 +20,8 @@
  *   - Times are milliseconds (`_ms`), monotonic; -1 means no limit where allowed.
  *     Points in time are nanoseconds since 1970 (`_ns`), for display only.
  *   - The library prints nothing, never exits, installs no signal handlers, waits
- *     only for its own children and keeps no global state.
+ *     only for its own children and keeps no global state. The program may ignore
+ *     SIGCHLD, and may fork in other threads.
  *   - Threads: a `cubby` and a `cubby_box` may be used by several threads at once;
  *     a `cubby_exec` by one thread at a time, except that cubby_exec_signal,
  *     cubby_exec_resize and cubby_exec_write may be called beside cubby_exec_next.
@@ -100,6 +101,7 @@ typedef struct cubby_import_options {
         size_t size;
         const char *name;     /* NULL: the name that the source carries, else untagged */
         const char *platform; /* "linux/amd64" by default, when an index has several */
+        int64_t timeout_ms;   /* 0: none */
 } cubby_import_options;
 
 /*
@@ -110,7 +112,7 @@ typedef struct cubby_import_options {
  * CUBBY_LIMIT_* names in docs/images.md.
  *
  * CUBBY_E_NOT_FOUND no such source; CUBBY_E_IMAGE malformed; CUBBY_E_DIGEST a
- * digest or size differs; CUBBY_E_LIMIT a bomb; CUBBY_E_NO_SPACE.
+ * digest or size differs; CUBBY_E_LIMIT a bomb; CUBBY_E_NO_SPACE; CUBBY_E_TIMEOUT.
  */
 CUBBY_API int cubby_image_import(cubby *cubby, const char *source,
         const cubby_import_options *options, cubby_image_info *ret, cubby_error *err);
@@ -140,6 +142,22 @@ CUBBY_API int cubby_image_tag(cubby *cubby, const char *image, const char *name,
 CUBBY_API int cubby_kernel_ensure(
         cubby *cubby, const char *source, char **ret_version, cubby_error *err);
 
+typedef struct cubby_kernel_info {
+        char *version;       /* "6.1.0-42-cloud-amd64" */
+        char *digest;        /* hex SHA-256 of the uncompressed kernel */
+        uint64_t disk_bytes; /* with its modules and archives */
+        bool is_default;     /* what a box gets that names none */
+} cubby_kernel_info;
+
+typedef struct cubby_kernel_list {
+        cubby_kernel_info *kernels;
+        size_t count;
+} cubby_kernel_list;
+
+/* Those that are unpacked in the home, newest first. */
+CUBBY_API int cubby_kernels(cubby *cubby, cubby_kernel_list **ret, cubby_error *err);
+CUBBY_API void cubby_kernel_list_free(cubby_kernel_list *list);
+
 /* ----------------------------------------------------------------- boxes -- */
 
 typedef struct cubby_box cubby_box;
@@ -165,7 +183,9 @@ typedef struct cubby_box_options {
         uint64_t disk_bytes;       /* 0: 8 GiB; writable disk, sparse; from 64 MiB */
         uint32_t pids_max;         /* 0: 4096 */
         const char *engine;        /* NULL: "microvm"; "fake" for tests */
-        const char *accel;         /* NULL: "auto"; "kvm" insists, "tcg" emulates */
+        const char *accel;         /* NULL: "auto", KVM or emulation, which is logged as a
+                                      warning once for a home and a boot of the host; "kvm"
+                                      insists, "tcg" emulates */
         const char *kernel;        /* NULL: the default kernel; a file or a version */
         int64_t ttl_ms;            /* 0: none; the box ends this long after its start */
         int64_t boot_timeout_ms;   /* 0: 60 s */
@@ -192,11 +212,12 @@ typedef struct cubby_box_info {
         char *image_id;
         char *command; /* for display, arguments separated by spaces; "" for none */
         char *engine;
-        char *isolation; /* "hardware", "emulated", "none"; "" while not running */
+        char *isolation; /* "hardware", "software" (KVM without hardware), "emulated", "none";
+                            "" while not running */
         char *served;    /* how its machine came: "booted", "cloned", "spare"; "" unknown */
         char *reason;    /* why it ended: "exited", "stopped", "killed", "ttl", "idle",
                             "vmm-died", "guest-shutdown", "protocol", "boot-failed",
-                            "shim-died"; "" while it lives */
+                            "shim-died", "damaged" (its config cannot be used); "" while it lives */
         char *detail;    /* a sentence about that, or "" */
         int state;       /* enum cubby_box_state */
         int exit_code;   /* of its command, 128+N for a signal; -1 while unknown */
@@ -333,6 +354,13 @@ typedef struct cubby_exec_options {
         int64_t timeout_ms;      /* 0: none; then the whole process tree is killed */
 } cubby_exec_options;
 
+/*
+ * `timeout_ms` also holds when the box does not answer any more: cubby_exec_start
+ * fails with CUBBY_E_TIMEOUT, cubby_exec_next and cubby_exec_run give an exit that
+ * is `timed_out` and `incomplete`, at most 2 s after it has passed. What the
+ * command printed before and the caller reads later is not lost by that.
+ */
+
 enum cubby_event_kind { CUBBY_EVENT_STDOUT = 1, CUBBY_EVENT_STDERR = 2, CUBBY_EVENT_EXIT = 3 };
 
 typedef struct cubby_exit {
@@ -340,7 +368,8 @@ typedef struct cubby_exit {
         int signal;      /* 0, or what killed it */
         bool timed_out;  /* its timeout passed and its tree was killed */
         bool oom;        /* the box ran out of memory */
-        bool incomplete; /* a background child kept the output open; more may have come */
+        bool incomplete; /* a background child kept the output open, or the box does not
+                            answer; more may have come */
         uint64_t user_us, system_us, max_rss_bytes;
 } cubby_exit;
 

@@ -21,7 +21,7 @@ extern "C" {
 /* Marks what libcubby exports. */
 #define CUBBY_API __attribute__((visibility("default")))
 
-#define CUBBY_ERROR_MESSAGE_MAX 1024
+#define CUBBY_ERROR_MESSAGE_MAX 3072 /* room for the end of a console */
 
 enum cubby_code {
         CUBBY_OK = 0,
@@ -58,7 +58,9 @@ enum cubby_code {
 typedef struct cubby_error {
         int code;      /* enum cubby_code */
         int sys_errno; /* errno of the failed call, 0 where there was none */
-        char message[CUBBY_ERROR_MESSAGE_MAX]; /* always NUL-terminated UTF-8 */
+        /* Always NUL-terminated UTF-8, without control characters but newline and tab;
+         * what else a name has in it is shown as '?'. */
+        char message[CUBBY_ERROR_MESSAGE_MAX];
 } cubby_error;
 
 /* The code's name in lower case words ("not found"); never NULL. */

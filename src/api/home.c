@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/options.h"
 #include "box/box.h"
-#include "kernel/kernel.h"
 
 const char *cubby_version(void)
 {
@@ -29,20 +28,6 @@ const char *cubby_home(const cubby *host)
 void cubby_free(void *memory)
 {
         free(memory);
-}
-
-int cubby_kernel_ensure(cubby *host, const char *source, char **ret_version, cubby_error *err)
-{
-        if (need(host, "cubby", err) < 0)
-                return -1;
-        struct kernel kernel = {0};
-        if (kernel_ensure(host->home, source, host->progress, host->progress_data, &kernel, err) <
-                0)
-                return -1;
-        if (ret_version != NULL)
-                *ret_version = take_ptr(&kernel.version);
-        kernel_clear(&kernel);
-        return 0;
 }
 
 int cubby_doctor(cubby *host, char **ret_json, cubby_error *err)

@@ -38,6 +38,7 @@ int cubby_image_import(cubby *host, const char *source, const cubby_import_optio
                 return -1;
         const struct image_import_options chosen = {.name = read.name,
                 .platform = read.platform,
+                .timeout_ms = read.timeout_ms,
                 .progress = host->progress,
                 .progress_data = host->progress_data};
         struct image_record record = {0};

@@ -274,3 +274,26 @@ bool slice_equals(struct slice slice, const char *text)
         size_t size = strlen(text);
         return slice.size == size && (size == 0 || memcmp(slice.data, text, size) == 0);
 }
+
+static bool is_c1(uint8_t byte)
+{
+        return byte >= 0x80 && byte < 0xa0;
+}
+
+void slice_show(struct slice slice, char *ret, size_t size)
+{
+        size_t shown = slice.size < size ? slice.size : size - 1;
+        for (size_t i = 0; i < shown; i++) {
+                uint8_t byte = slice.data[i];
+                uint8_t before = i > 0 ? slice.data[i - 1] : 0;
+                uint8_t after = i + 1 < shown ? slice.data[i + 1] : 0;
+                bool control = byte < 0x20 || byte == 0x7f;
+                /* U+0080 to U+009F, or such a byte where no character goes on */
+                if (byte == 0xc2)
+                        control = is_c1(after);
+                else if (is_c1(byte))
+                        control = before < 0x80 || before == 0xc2;
+                ret[i] = control ? '?' : (char)byte;
+        }
+        ret[shown] = '\0';
+}

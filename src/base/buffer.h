@@ -75,6 +75,9 @@ bool reader_done(const struct reader *reader);
  * slice holds a NUL (which no name, argument or path may). */
 char *slice_dup_text(struct slice slice);
 bool slice_equals(struct slice slice, const char *text);
+/* Copies a foreign text for people, cut to `size` with its NUL: no byte of it drives
+ * a terminal, be it by a C0 or a C1 control character. */
+void slice_show(struct slice slice, char *ret, size_t size);
 
 uint16_t load_u16(const uint8_t *bytes); /* little-endian, any alignment */
 uint32_t load_u32(const uint8_t *bytes);

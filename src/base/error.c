@@ -2,6 +2,7 @@
 #include "base/error.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -65,6 +66,47 @@ static int code_of_errno(int error_number)
         }
 }
 
+/* Bytes of the well-formed character at `text`; 0 when there is none. */
+static size_t character_length(const unsigned char *text)
+{
+        static const struct {
+                unsigned char mask, lead;
+                unsigned minimum; /* shorter forms have the smaller numbers */
+        } forms[] = {{0xe0, 0xc0, 0xa0 /* C1 controls are left out */}, {0xf0, 0xe0, 0x800},
+                {0xf8, 0xf0, 0x10000}};
+        if (text[0] < 0x80)
+                return text[0] >= 0x20 && text[0] != 0x7f ? 1 : text[0] == '\n' || text[0] == '\t';
+        for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+                if ((text[0] & forms[i].mask) != forms[i].lead)
+                        continue;
+                unsigned value = text[0] & (unsigned char)~forms[i].mask;
+                for (size_t n = 1; n <= i + 1; n++) {
+                        if ((text[n] & 0xc0) != 0x80) /* also the NUL at the end */
+                                return 0;
+                        value = value << 6 | (text[n] & 0x3fU);
+                }
+                bool surrogate = value >= 0xd800 && value <= 0xdfff;
+                return value < forms[i].minimum || value > 0x10ffff || surrogate ? 0 : i + 2;
+        }
+        return 0;
+}
+
+/* Names of foreign things stand in messages, and lines of a serial console: whatever is no
+ * text, or would be obeyed by a terminal, becomes a question mark. */
+static void make_text(cubby_error *err)
+{
+        char *to = err->message;
+        for (const char *at = err->message; *at != '\0';) {
+                size_t length = character_length((const unsigned char *)at);
+                if (length == 0 && !(at[0] == '\r' && at[1] == '\n'))
+                        *to++ = '?';
+                memmove(to, at, length);
+                to += length;
+                at += length == 0 ? 1 : length;
+        }
+        *to = '\0';
+}
+
 static void append(cubby_error *err, const char *text)
 {
         size_t used = strlen(err->message);
@@ -79,6 +121,7 @@ int cubby_error_set(cubby_error *err, int code, const char *format, ...)
         va_start(args, format);
         (void)vsnprintf(err->message, sizeof err->message, format, args);
         va_end(args);
+        make_text(err);
         err->code = code;
         err->sys_errno = 0;
         return -1;
@@ -96,6 +139,7 @@ int cubby_error_errno(cubby_error *err, int error_number, const char *format, ..
         /* The GNU strerror_r may return a static string and is thread-safe. */
         char text[128];
         append(err, strerror_r(error_number, text, sizeof text));
+        make_text(err);
         err->code = code_of_errno(error_number);
         err->sys_errno = error_number;
         return -1;
@@ -113,6 +157,7 @@ int cubby_error_wrap(cubby_error *err, const char *format, ...)
         va_end(args);
         append(err, ": ");
         append(err, inner);
+        make_text(err);
         return -1;
 }
 

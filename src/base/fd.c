@@ -5,8 +5,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -14,6 +16,7 @@
 
 #define COPY_PIECE (1U << 20)
 #define REMOVE_DEPTH_MAX 64
+#define DRAFT_TRIES 16
 
 int write_whole(int fd, const void *data, size_t size)
 {
@@ -49,16 +52,8 @@ ssize_t read_whole(int fd, void *data, size_t size)
         return (ssize_t)done;
 }
 
-int file_read_at(int dir_fd, const char *name, struct buffer *ret, cubby_error *err)
+static int read_file(int fd, const char *name, struct buffer *ret, cubby_error *err)
 {
-        AUTO_FD int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-        if (fd < 0)
-                return cubby_error_errno(err, errno, "opening '%s'", name);
-        struct stat info;
-        if (fstat(fd, &info) < 0)
-                return cubby_error_errno(err, errno, "reading '%s'", name);
-        if (!S_ISREG(info.st_mode))
-                return cubby_error_set(err, CUBBY_E_INVALID, "'%s' is not a regular file", name);
         for (;;) {
                 size_t room = ret->maximum - ret->size;
                 uint8_t extra;
@@ -89,17 +84,56 @@ int file_read_at(int dir_fd, const char *name, struct buffer *ret, cubby_error *
         }
 }
 
+int file_read_at(int dir_fd, const char *name, struct buffer *ret, cubby_error *err)
+{
+        AUTO_FD int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd < 0)
+                return cubby_error_errno(err, errno, "opening '%s'", name);
+        struct stat info;
+        if (fstat(fd, &info) < 0)
+                return cubby_error_errno(err, errno, "reading '%s'", name);
+        if (!S_ISREG(info.st_mode))
+                return cubby_error_set(err, CUBBY_E_INVALID, "'%s' is not a regular file", name);
+        size_t before = ret->size;
+        if (read_file(fd, name, ret, err) < 0) {
+                ret->size = before;
+                return -1;
+        }
+        return 0;
+}
+bool file_is_draft(const char *name)
+{
+        size_t length = strlen(name);
+        return name[0] == '.' && length > 5 && strcmp(name + length - 4, ".tmp") == 0;
+}
+
+/* A new file beside `name`. The folder may be another user's: what he puts there
+ * under a name that he can guess is not opened. */
+static int make_draft(int dir_fd, const char *name, mode_t mode, char ret[300], cubby_error *err)
+{
+        for (int try = 0; try < DRAFT_TRIES; try++) {
+                uint64_t number = 0;
+                if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
+                        return cubby_error_errno(err, errno, "choosing a temporary name");
+                int length = snprintf(ret, 300, ".%s.%016" PRIx64 ".tmp", name, number);
+                if (length < 0 || length >= 300)
+                        return cubby_error_set(
+                                err, CUBBY_E_INVALID, "file name '%s' is too long", name);
+                int fd = openat(
+                        dir_fd, ret, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+                if (fd >= 0 || errno != EEXIST)
+                        return fd >= 0 ? fd : cubby_error_errno(err, errno, "making '%s'", ret);
+        }
+        return cubby_error_set(err, CUBBY_E_BUSY, "no temporary name for '%s' is free", name);
+}
+
 int file_publish_at(
         int dir_fd, const char *name, const void *data, size_t size, mode_t mode, cubby_error *err)
 {
         char temporary[300];
-        int length = snprintf(temporary, sizeof temporary, ".%s.%ld.tmp", name, (long)getpid());
-        if (length < 0 || (size_t)length >= sizeof temporary)
-                return cubby_error_set(err, CUBBY_E_INVALID, "file name '%s' is too long", name);
-        AUTO_FD int fd = openat(
-                dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+        AUTO_FD int fd = make_draft(dir_fd, name, mode, temporary, err);
         if (fd < 0)
-                return cubby_error_errno(err, errno, "making '%s'", temporary);
+                return -1;
         if (write_whole(fd, data, size) < 0 || fchmod(fd, mode) < 0 || fsync(fd) < 0 ||
                 renameat(dir_fd, temporary, dir_fd, name) < 0) {
                 int saved = errno;
@@ -108,6 +142,17 @@ int file_publish_at(
         }
         (void)fsync(dir_fd); /* an O_PATH descriptor cannot; the rename itself is done */
         return 0;
+}
+
+int dir_make_at(int dir_fd, const char *name, mode_t mode)
+{
+        struct stat info;
+        if (mkdirat(dir_fd, name, mode) < 0 ||
+                fstatat(dir_fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0)
+                return -1;
+        if ((info.st_mode & 0700) == 0700 || !S_ISDIR(info.st_mode))
+                return 0;
+        return fchmodat(dir_fd, name, (info.st_mode & 07777) | 0700, 0);
 }
 
 static int make_parents(const char *path, cubby_error *err)
@@ -119,7 +164,7 @@ static int make_parents(const char *path, cubby_error *err)
         memcpy(part, path, length + 1);
         for (char *slash = strchr(part + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
                 *slash = '\0';
-                if (mkdir(part, 0755) < 0 && errno != EEXIST)
+                if (dir_make_at(AT_FDCWD, part, 0755) < 0 && errno != EEXIST)
                         return cubby_error_errno(err, errno, "making folder '%s'", part);
                 *slash = '/';
         }
@@ -130,7 +175,7 @@ int dir_open_private(const char *path, bool parents, cubby_error *err)
 {
         if (parents && make_parents(path, err) < 0)
                 return -1;
-        if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        if (dir_make_at(AT_FDCWD, path, 0700) < 0 && errno != EEXIST)
                 return cubby_error_errno(err, errno, "making folder '%s'", path);
         AUTO_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0)
@@ -232,7 +277,8 @@ static int copy_piecewise(int from_fd, int to_fd, off_t start, off_t end)
 int file_copy_sparse(int from_fd, int to_fd, cubby_error *err)
 {
         struct stat info;
-        if (fstat(from_fd, &info) < 0 || ftruncate(to_fd, info.st_size) < 0)
+        if (fstat(from_fd, &info) < 0 || ftruncate(to_fd, 0) < 0 ||
+                ftruncate(to_fd, info.st_size) < 0)
                 return cubby_error_errno(err, errno, "copying a file");
         bool by_kernel = true;
         off_t at = 0;
@@ -302,7 +348,17 @@ int fd_send(int socket, const void *data, size_t size, const int *fds, size_t fd
         while (sent < 0 && errno == EINTR);
         if (sent < 0)
                 return -1;
-        return write_whole(socket, (const uint8_t *)data + sent, size - (size_t)sent);
+        const uint8_t *next = data;
+        while ((size_t)sent < size) { /* not write(2): no SIGPIPE for the embedding program */
+                next += sent;
+                size -= (size_t)sent;
+                do
+                        sent = send(socket, next, size, MSG_NOSIGNAL);
+                while (sent < 0 && errno == EINTR);
+                if (sent < 0)
+                        return -1;
+        }
+        return 0;
 }
 
 ssize_t fd_receive(int socket, void *data, size_t size, int *ret_fds, size_t *ret_fd_count)

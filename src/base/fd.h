@@ -17,12 +17,18 @@ int write_whole(int fd, const void *data, size_t size);
 /* Reads until `size` bytes or end of file; returns the count, or -1 with errno. */
 ssize_t read_whole(int fd, void *data, size_t size);
 
-/* Appends the whole file to `ret`; a file beyond ret->maximum is CUBBY_E_LIMIT. */
+/* Appends the whole file to `ret`; a file beyond ret->maximum is CUBBY_E_LIMIT. A
+ * failure appends nothing. */
 int file_read_at(int dir_fd, const char *name, struct buffer *ret, cubby_error *err);
 
 /* Writes under a temporary name, syncs, renames over `name`, syncs the folder. */
 int file_publish_at(
         int dir_fd, const char *name, const void *data, size_t size, mode_t mode, cubby_error *err);
+/* True for the temporary names that file_publish_at makes; a killed one leaves its file. */
+bool file_is_draft(const char *name);
+
+/* mkdirat(2), but whatever the umask is, the owner may use the folder. */
+int dir_make_at(int dir_fd, const char *name, mode_t mode);
 
 /* Opens (making it, mode 0700, with its parents when `parents`) a folder that
  * must belong to this user and not be writable by others; never follows a link
@@ -33,7 +39,8 @@ int dir_open_private(const char *path, bool parents, cubby_error *err);
  * one file system. A missing one is no error. */
 int dir_remove_at(int dir_fd, const char *name, cubby_error *err);
 
-/* Copies a file's content keeping holes (copy_file_range where possible). */
+/* Makes the content of `to_fd` that of `from_fd`, keeping holes (copy_file_range where
+ * possible). */
 int file_copy_sparse(int from_fd, int to_fd, cubby_error *err);
 
 int fd_set_nonblocking(int fd, bool nonblocking); /* 0 or -1 with errno */

@@ -5,8 +5,7 @@
 /*
  * The one way to start a child process on the host. Never a shell: an argument
  * vector, descriptors by name, everything else closed on exec, signal handlers
- * and mask reset. A failed exec is reported to the caller through a pipe that
- * closes by itself when exec succeeds.
+ * and mask reset. The caller learns whether exec succeeded before a call returns.
  */
 
 #include "base/buffer.h"
@@ -55,8 +54,11 @@ int spawn(const struct spawn_options *options, struct child *ret, cubby_error *e
  */
 int spawn_detached(const struct spawn_options *options, int *ret_pidfd, cubby_error *err);
 
-/* Waits until the deadline (monotonic ms). Returns 0 with the waitpid status,
- * -1 with CUBBY_E_TIMEOUT. Closes the pidfd after success. */
+/*
+ * Waits until the deadline (monotonic ms). Returns 0 with the waitpid status, -1
+ * with CUBBY_E_TIMEOUT. In a program that ignores SIGCHLD, or reaps children that
+ * are not its own, -1 with ECHILD. Unless it timed out, `child` is CHILD_NONE then.
+ */
 int child_wait(struct child *child, int64_t deadline_ms, int *ret_status, cubby_error *err);
 /* SIGKILL and reap; harmless on CHILD_NONE. */
 void child_kill(struct child *child);
@@ -64,7 +66,8 @@ void child_kill(struct child *child);
 /*
  * Runs a program to its end with output collected: stdout into `output` (may be
  * NULL: discarded), the last kilobyte of stderr into the error text when it
- * exits non-zero. The child is killed at the deadline.
+ * exits non-zero. The child is killed at the deadline. Works, too, where the
+ * embedding program ignores SIGCHLD.
  */
 int spawn_run(
         const char *const *argv, struct buffer *output, int64_t deadline_ms, cubby_error *err);

@@ -59,6 +59,8 @@ struct cubby_box {
         uint32_t slot;
         int dir_fd;
         struct box_config config; /* as it was when the handle was made; its name may be old */
+        cubby_error damage; /* not CUBBY_OK: config.json cannot be used and `config` is empty; such
+                               a box can be looked at, stopped and removed */
 };
 
 static inline void cleanup_box_config(struct box_config *config)
@@ -70,6 +72,8 @@ static inline void cleanup_box_config(struct box_config *config)
 /* home.c */
 int box_home_open(const cubby_open_options *options, cubby **ret, cubby_error *err);
 void box_home_close(cubby *host);
+/* Once for each home and boot of the host. */
+void box_announce_emulation(const cubby *host);
 void box_progress(
         const cubby *host, const char *stage, const char *detail, uint64_t done, uint64_t total);
 
@@ -87,7 +91,9 @@ int box_copy_list(const char *const *list, char ***ret, cubby_error *err);
 void box_make_id(char ret[33]);
 void box_make_name(char ret[64], bool numbered);
 
-/* disk.c: `name` beneath dir_fd becomes an empty ext4 of this size. */
+/* disk.c: the program that makes disks, NULL when it is missing. */
+const char *box_find_mke2fs(void);
+/* `name` beneath dir_fd becomes an empty ext4 of this size. */
 int box_disk_make(
         struct home *home, uint64_t size_bytes, int dir_fd, const char *name, cubby_error *err);
 
@@ -103,6 +109,8 @@ int box_fill_folder(
 int box_record_new(cubby *host, struct box_config *config, bool made_up, int disk_fd,
         cubby_box **ret, cubby_error *err);
 int box_open(cubby *host, const char *name, cubby_box **ret, cubby_error *err);
+/* CUBBY_OK, or why this box can only be looked at and removed. */
+int box_check_whole(const cubby_box *box, cubby_error *err);
 int box_open_record(
         cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err);
 /* Gives a reference back; the last one closes. */
@@ -139,7 +147,8 @@ int box_write_started(
 int box_write_quickly(
         int dir_fd, const char *name, const void *data, size_t size, cubby_error *err);
 bool box_read_started(const cubby_box *box, struct box_started *ret);
-/* The end of the last run; "shim-died" when the shim could not write it. */
+/* The end of the last run; "shim-died" when the shim could not write it.
+ * CUBBY_E_NOT_FOUND when the box was removed meanwhile. */
 int box_read_end(const cubby_box *box, struct box_exit *ret, cubby_error *err);
 /* What `wait` answers for it. */
 int box_exit_code(const struct box_exit *exit);
@@ -151,6 +160,8 @@ void box_reap(cubby_box *box);
 /* control.c */
 int box_stop(cubby_box *box, int64_t timeout_ms, cubby_error *err);
 int box_kill(cubby_box *box, int signal, cubby_error *err);
+/* Ends a living box at once; it stays, also when it was made to be removed then. */
+int box_end(const cubby_box *box, cubby_error *err);
 int box_pause(cubby_box *box, bool pause, cubby_error *err);
 int box_ping(cubby_box *box, int64_t timeout_ms, cubby_error *err);
 int box_wait(cubby_box *box, int64_t timeout_ms, int *ret_exit_code, cubby_error *err);
@@ -206,8 +217,8 @@ int box_exec_resize(cubby_exec *exec, uint16_t rows, uint16_t columns, cubby_err
 uint32_t box_exec_pid(const cubby_exec *exec);
 void box_exec_close(cubby_exec *exec);
 DEFINE_AUTO(cubby_exec, box_exec_close)
-/* Lets one frame in, or gives up at the deadline; for box_run. */
-int box_exec_turn(cubby_exec *exec, int64_t deadline_ms, cubby_error *err);
+/* Lets one frame in, or waits until a frozen box is given up; for box_run. */
+int box_exec_turn(cubby_exec *exec, cubby_error *err);
 
 /* run.c */
 int box_run(cubby_box *box, const cubby_exec_options *options, const void *input, size_t input_size,

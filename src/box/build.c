@@ -95,7 +95,7 @@ static int publish(struct build *build, cubby_error *err)
 
 static int make(struct build *build, cubby_error *err)
 {
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_make_temporary(build->host->home, build->temporary, &build->dir, &lock, err) < 0)
                 return -1;
         int result = 0;
@@ -142,7 +142,7 @@ static int build_locked(struct build *build, bool again, cubby_error *err)
                 return -1;
         char name[96];
         (void)snprintf(name, sizeof name, "build-%s", build->key);
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_lock(build->host->home, name, true, 0, &lock, NULL) < 0) {
                 box_progress(build->host, "template", "being made by another process", 0, 0);
                 if (home_lock(build->host->home, name, true, deadline_after_ms(MAKER_WAIT_MS),

@@ -22,7 +22,7 @@
 #define BOX_LOG_NAME "log"
 #define BOX_LOG_OLD_NAME "log.1" /* the segment before */
 #define BOX_EXIT_NAME "exit"
-#define BOX_LOCK_NAME "lock" /* the shim holds flock LOCK_EX on it as long as it lives */
+#define BOX_LOCK_NAME "lock" /* the shim holds flock LOCK_EX on it until `exit` is there */
 #define BOX_CONFIG_NAME "config.json"
 
 struct box_config {
@@ -78,7 +78,7 @@ int box_signal_number(const char *name);
 int box_config_encode(const struct box_config *config, struct buffer *ret_json, cubby_error *err);
 int box_config_decode(const void *json, size_t size, struct box_config *ret, cubby_error *err);
 
-/* How the last run ended: boxes/<id>/exit, published by the shim as its last act. */
+/* How the last run ended: boxes/<id>/exit, published by the shim when the machine is gone. */
 struct box_exit {
         char reason[24]; /* "exited", "stopped", "killed", "ttl", "idle", "vmm-died", "guest-shutdown",
                             "protocol", "boot-failed", "exec-failed" */
@@ -127,13 +127,14 @@ enum shim_mode {
 #define SHIM_WARMUPS_MAX 16U
 
 /* One packet on SHIM_FD_STATUS. The creator and the shim are the same build, so
- * the packet is the struct. The shim sends progress, then ready or failed, then
- * closes. A close without either is a crash of the shim. */
+ * the packet is the struct. The shim sends progress and once its machine, then ready or
+ * failed, then closes. A close without either is a crash of the shim. */
 struct shim_report {
-        enum { REPORT_PROGRESS = 1, REPORT_READY, REPORT_FAILED } kind;
+        enum { REPORT_PROGRESS = 1, REPORT_MACHINE, REPORT_READY, REPORT_FAILED } kind;
         int code; /* failed: enum cubby_code */
         int sys_errno;
-        char text[CUBBY_ERROR_MESSAGE_MAX]; /* progress: the stage; failed: the sentence */
+        char text[CUBBY_ERROR_MESSAGE_MAX]; /* progress: the stage; machine and ready: the
+                                               isolation; failed: the sentence */
 };
 
 #endif

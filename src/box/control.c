@@ -117,7 +117,7 @@ int box_kill_shim(const cubby_box *box, cubby_error *err)
 }
 
 /* After a request to end: waits, and uses force where that did not help. */
-static int finish(cubby_box *box, int64_t deadline_ms, cubby_error *err)
+static int finish(const cubby_box *box, int64_t deadline_ms, cubby_error *err)
 {
         if (box_wait_end(box, deadline_ms, NULL) < 0) {
                 log_line(&box->cubby->log, LOG_WARNING, "box %.12s did not end; it is killed",
@@ -126,7 +126,6 @@ static int finish(cubby_box *box, int64_t deadline_ms, cubby_error *err)
                         box_wait_end(box, deadline_after_ms(BOX_END_MS), err) < 0)
                         return -1;
         }
-        box_reap(box);
         return 0;
 }
 
@@ -167,10 +166,11 @@ int box_stop(cubby_box *box, int64_t timeout_ms, cubby_error *err)
         }
         if (finish(box, deadline, err) < 0)
                 return cubby_error_wrap(err, "stopping box '%s'", box->config.name);
+        box_reap(box);
         return 0;
 }
 
-static int end_at_once(cubby_box *box, cubby_error *err)
+int box_end(const cubby_box *box, cubby_error *err)
 {
         uint8_t payload[4];
         store_u32(payload, SIGKILL);
@@ -196,11 +196,13 @@ int box_kill(cubby_box *box, int signal, cubby_error *err)
                         err, CUBBY_E_STATE, "box '%s' does not run", box->config.name);
         uint8_t payload[4];
         store_u32(payload, (uint32_t)signal);
-        int result = signal == SIGKILL ? end_at_once(box, err)
+        int result = signal == SIGKILL ? box_end(box, err)
                                        : simple_call(box, FRAME_SHIM_KILL, payload, sizeof payload,
                                                  FRAME_OK, deadline_after_ms(BOX_CALL_MS), err);
         if (result < 0)
                 return cubby_error_wrap(err, "killing box '%s'", box->config.name);
+        if (signal == SIGKILL)
+                box_reap(box);
         return 0;
 }
 
@@ -227,6 +229,30 @@ int box_ping(cubby_box *box, int64_t timeout_ms, cubby_error *err)
         return 0;
 }
 
+/* Waits until the shim closes the connection. `*ret_code` is set when the box's
+ * command has ended: whoever waits beside us may remove the record of it. */
+static int watch_end(const cubby_box *box, int64_t deadline_ms, int *ret_code, cubby_error *err)
+{
+        AUTO(client) struct client *client = NULL;
+        cubby_error problem = {0};
+        if (box_connect(box, deadline_ms, &client, NULL) < 0 ||
+                client_send(client, FRAME_SHIM_WAIT, 0, client_new_stream(client), NULL, 0,
+                        deadline_ms, NULL) < 0)
+                return 0; /* the lock tells the rest */
+        struct frame frame;
+        while (client_next(client, deadline_ms, &frame, &problem) == 0) {
+                struct message_exit exit;
+                if (frame.type == FRAME_EXIT &&
+                        message_exit_decode(
+                                (struct slice){.data = frame.payload, .size = frame.length}, &exit))
+                        *ret_code = exit.signal > 0 ? 128 + (int)exit.signal : (int)exit.code;
+        }
+        if (problem.code == CUBBY_E_TIMEOUT)
+                return cubby_error_set(
+                        err, CUBBY_E_TIMEOUT, "box '%s' still runs", box->config.name);
+        return 0;
+}
+
 int box_wait(cubby_box *box, int64_t timeout_ms, int *ret_exit_code, cubby_error *err)
 {
         int64_t deadline = deadline_after_ms(timeout_ms);
@@ -236,21 +262,20 @@ int box_wait(cubby_box *box, int64_t timeout_ms, int *ret_exit_code, cubby_error
         if (life == BOX_NEVER_STARTED)
                 return cubby_error_set(
                         err, CUBBY_E_STATE, "box '%s' was not started yet", box->config.name);
-        if (life == BOX_ALIVE) {
-                /* the shim closes every connection as its last act but one */
-                AUTO(client) struct client *client = NULL;
-                cubby_error problem = {0};
-                if (box_connect(box, deadline, &client, &problem) == 0 &&
-                        drain(client, deadline, &problem) < 0 && problem.code == CUBBY_E_TIMEOUT)
-                        return cubby_error_set(
-                                err, CUBBY_E_TIMEOUT, "box '%s' still runs", box->config.name);
-                if (box_wait_end(box, deadline, err) < 0)
-                        return -1;
-        }
+        int code = -1;
+        if (life == BOX_ALIVE &&
+                (watch_end(box, deadline, &code, err) < 0 || box_wait_end(box, deadline, err) < 0))
+                return -1;
         struct box_exit end;
-        if (box_read_end(box, &end, err) < 0)
+        cubby_error problem = {0};
+        if (box_read_end(box, &end, &problem) == 0) {
+                code = box_exit_code(&end);
+        } else if (code < 0 || problem.code != CUBBY_E_NOT_FOUND) {
+                if (err != NULL)
+                        *err = problem;
                 return cubby_error_wrap(err, "waiting for box '%s'", box->config.name);
-        *ret_exit_code = box_exit_code(&end);
+        }
+        *ret_exit_code = code;
         box_reap(box);
         return 0;
 }

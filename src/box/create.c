@@ -69,7 +69,7 @@ static int publish_folder(
 {
         char name[32];
         AUTO_FD int dir = -1;
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_make_temporary(host->home, name, &dir, &lock, err) < 0)
                 return -1;
         int tmp = home_folder(host->home, HOME_TMP);
@@ -147,6 +147,46 @@ static int read_config(
         return 0;
 }
 
+/* A box whose config is lost must still be there to be removed. */
+static int keep_damaged(cubby_box *box, const struct box_record *record, const cubby_error *damage,
+        cubby_error *err)
+{
+        struct box_config *config = &box->config;
+        *config = (struct box_config){.id = strdup(record->id),
+                .name = strdup(record->name),
+                .hostname = strdup(""),
+                .image_id = strdup(record->image_id),
+                .image_name = strdup(""),
+                .engine = strdup(""),
+                .accel = strdup(""),
+                .kernel = strdup(""),
+                .argv = calloc(1, sizeof(char *)),
+                .env = calloc(1, sizeof(char *)),
+                .labels = calloc(1, sizeof(char *)),
+                .workdir = strdup(""),
+                .user = strdup(""),
+                .stop_signal = strdup("SIGTERM"),
+                .slot = record->slot,
+                .created_ns = record->created_ns};
+        if (config->id == NULL || config->name == NULL || config->hostname == NULL ||
+                config->image_id == NULL || config->image_name == NULL || config->engine == NULL ||
+                config->accel == NULL || config->kernel == NULL || config->argv == NULL ||
+                config->env == NULL || config->labels == NULL || config->workdir == NULL ||
+                config->user == NULL || config->stop_signal == NULL)
+                return cubby_error_no_memory(err);
+        box->damage = *damage;
+        return 0;
+}
+
+int box_check_whole(const cubby_box *box, cubby_error *err)
+{
+        if (box->damage.code == CUBBY_OK)
+                return 0;
+        if (err != NULL)
+                *err = box->damage;
+        return cubby_error_wrap(err, "box '%s' is damaged", box->config.name);
+}
+
 static int fill_handle(cubby_box *box, const struct box_record *record, cubby_error *err)
 {
         box->slot = record->slot;
@@ -157,9 +197,12 @@ static int fill_handle(cubby_box *box, const struct box_record *record, cubby_er
         box->dir_fd = open_folder(box->cubby, record->id, err);
         if (box->dir_fd < 0)
                 return -1;
-        if (read_config(record, box->dir_fd, &box->config, err) < 0)
-                return cubby_error_wrap(err, "opening box '%s'", record->name);
-        return 0;
+        cubby_error damage = {0};
+        if (read_config(record, box->dir_fd, &box->config, &damage) == 0)
+                return 0;
+        if (damage.code == CUBBY_E_NO_MEMORY)
+                return cubby_error_no_memory(err);
+        return keep_damaged(box, record, &damage, err);
 }
 
 int box_open_record(cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err)
@@ -248,7 +291,7 @@ int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, c
         if (box_plan(host, options, &config, err) < 0)
                 return cubby_error_wrap(err, "creating a box");
         /* gc takes it alone: a record whose folder is still being made is no leftover */
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_lock(host->home, "boxes", false, deadline_after_ms(CREATE_LOCK_MS), &lock, err) <
                 0)
                 return cubby_error_wrap(err, "creating a box");

@@ -20,7 +20,7 @@
 #define EXT4_MAGIC_AT 1080
 
 /* The system's folders are often missing in an ordinary user's PATH. */
-static const char *find_mke2fs(void)
+const char *box_find_mke2fs(void)
 {
         static const char *const places[] = {"mke2fs", "/usr/sbin/mke2fs", "/sbin/mke2fs"};
         for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
@@ -32,7 +32,7 @@ static const char *find_mke2fs(void)
 /* The journal stays: a killed machine must find its files again at the next start. */
 static int run_mke2fs(const char *path, uint64_t size_bytes, cubby_error *err)
 {
-        const char *program = find_mke2fs();
+        const char *program = box_find_mke2fs();
         if (program == NULL)
                 return cubby_error_set(err, CUBBY_E_NOT_FOUND,
                         "mke2fs is not installed; run: apt-get install e2fsprogs");
@@ -63,7 +63,7 @@ static int make_blank(struct home *home, const char *name, uint64_t size_bytes, 
 {
         char folder[32];
         AUTO_FD int dir = -1;
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_make_temporary(home, folder, &dir, &lock, err) < 0)
                 return -1;
         AUTO_FD int fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

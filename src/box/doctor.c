@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/spawn.h"
+#include "engine/microvm/landlock.h"
 #include "engine/microvm/probe.h"
 #include "engine/microvm/program.h"
 #include "kernel/store.h"
@@ -11,12 +12,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <linux/landlock.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -99,12 +98,11 @@ static void check_kernel(cubby *host, struct check *check)
 
 static void check_mke2fs(cubby *host, struct check *check)
 {
-        static const char *const places[] = {"mke2fs", "/usr/sbin/mke2fs", "/sbin/mke2fs"};
-        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
-                if (program_exists(places[i])) {
-                        found(check, GOOD, "%s makes the writable disks", places[i]);
-                        return;
-                }
+        const char *program = box_find_mke2fs();
+        if (program != NULL) {
+                found(check, GOOD, "%s makes the writable disks", program);
+                return;
+        }
         found(check, BAD, "mke2fs is missing: no writable disk can be made");
         advise(check, "run: apt-get install e2fsprogs");
 }
@@ -150,10 +148,9 @@ static void check_namespaces(cubby *host, struct check *check)
 
 static void check_landlock(cubby *host, struct check *check)
 {
-        long version =
-                syscall(SYS_landlock_create_ruleset, NULL, 0UL, LANDLOCK_CREATE_RULESET_VERSION);
+        int version = landlock_abi();
         if (version > 0) {
-                found(check, GOOD, "Landlock, version %ld of its interface", version);
+                found(check, GOOD, "Landlock, version %d of its interface", version);
                 return;
         }
         found(check, WARNING, "Landlock is not available: %s", strerrorname_np(errno));

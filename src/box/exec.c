@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,7 +22,7 @@
 
 #define START_MS 60000
 #define SEND_MS 10000
-#define TIMEOUT_GRACE_MS 10000 /* the agent itself ends a command that is out of time */
+#define TIMEOUT_GRACE_MS 1500 /* the agent itself ends a command that is out of time */
 #define CREDIT_PIECE (STREAM_WINDOW / 4)
 #define ROWS_DEFAULT 24
 #define COLUMNS_DEFAULT 80
@@ -42,14 +43,17 @@ struct cubby_exec {
         bool with_stdin;
         char box_name[64];
         int64_t deadline_ms; /* of its timeout, with grace: a frozen box cannot hold us */
-        int poll_fd;         /* epoll over the socket and event_fd */
+        int poll_fd;         /* epoll over the socket, event_fd and timer_fd */
         int event_fd;        /* readable while something waits in here */
+        int timer_fd;        /* with a timeout: readable when the box has to be given up */
 
         pthread_mutex_t lock; /* over all below */
         pthread_mutex_t send_lock;
         pthread_cond_t changed;
         bool turning;
-        bool signalled; /* event_fd is readable */
+        bool signalled;    /* event_fd is readable */
+        int64_t active_ms; /* when the box last sent, or was allowed to send, something */
+        int64_t armed_ms;  /* what timer_fd is set to */
         struct chunk *first, *last;
         struct chunk *shown;              /* what the last event points to */
         uint32_t window[CHANNEL_COUNT];   /* what the box may still send */
@@ -76,13 +80,22 @@ static int send_frame(cubby_exec *exec, uint16_t type, uint16_t flags, const voi
         return result;
 }
 
+/* A frozen box whose line is full holds nobody beyond the command's own limit. */
+static int64_t send_deadline(const cubby_exec *exec)
+{
+        int64_t limit = deadline_after_ms(TIMEOUT_GRACE_MS);
+        if (exec->deadline_ms > limit)
+                limit = exec->deadline_ms;
+        int64_t deadline = deadline_after_ms(SEND_MS);
+        return deadline < limit ? deadline : limit;
+}
+
 static int send_u32(
         cubby_exec *exec, uint16_t type, uint16_t flags, uint32_t value, cubby_error *err)
 {
         uint8_t payload[4];
         store_u32(payload, value);
-        return send_frame(
-                exec, type, flags, payload, sizeof payload, deadline_after_ms(SEND_MS), err);
+        return send_frame(exec, type, flags, payload, sizeof payload, send_deadline(exec), err);
 }
 
 /* Makes poll_fd tell the truth: also what was read already is something to read. */
@@ -97,6 +110,37 @@ static void update_event(cubby_exec *exec)
                               : read(exec->event_fd, &value, sizeof value);
         if (done == (ssize_t)sizeof value)
                 exec->signalled = wanted;
+}
+
+/*
+ * When a box counts as frozen: its agent should have ended the command, and has
+ * not sent anything for a while. A slow reader of much output is no frozen box.
+ */
+static int64_t give_up_ms(const cubby_exec *exec)
+{
+        if (exec->deadline_ms == DEADLINE_NEVER)
+                return DEADLINE_NEVER;
+        int64_t quiet = exec->active_ms + TIMEOUT_GRACE_MS;
+        return quiet > exec->deadline_ms ? quiet : exec->deadline_ms;
+}
+
+static bool is_given_up(const cubby_exec *exec)
+{
+        return deadline_left_ms(give_up_ms(exec)) == 0;
+}
+
+/* Makes timer_fd readable when the box has to be given up; never after the end. */
+static void arm_timer(cubby_exec *exec)
+{
+        int64_t at_ms = exec->ended || exec->failed ? DEADLINE_NEVER : give_up_ms(exec);
+        if (exec->timer_fd < 0 || at_ms == exec->armed_ms)
+                return;
+        struct itimerspec when = {0};
+        if (at_ms != DEADLINE_NEVER)
+                when.it_value = (struct timespec){
+                        .tv_sec = at_ms / 1000, .tv_nsec = at_ms % 1000 * 1000000};
+        if (timerfd_settime(exec->timer_fd, TFD_TIMER_ABSTIME, &when, NULL) == 0)
+                exec->armed_ms = at_ms;
 }
 
 static int violation(cubby_error *err, const char *what)
@@ -218,8 +262,10 @@ static int turn(cubby_exec *exec, int64_t deadline_ms, cubby_error *err)
         cubby_error problem = {0};
         int result = client_next(exec->client, deadline_ms, &frame, &problem);
         (void)pthread_mutex_lock(&exec->lock);
-        if (result == 0)
+        if (result == 0) {
+                exec->active_ms = clock_monotonic_ms();
                 result = take_frame(exec, &frame, &problem);
+        }
         exec->turning = false;
         if (result < 0 && problem.code != CUBBY_E_TIMEOUT) {
                 say_dead(exec, &problem);
@@ -233,12 +279,19 @@ static int turn(cubby_exec *exec, int64_t deadline_ms, cubby_error *err)
         return result;
 }
 
-int box_exec_turn(cubby_exec *exec, int64_t deadline_ms, cubby_error *err)
+int box_exec_turn(cubby_exec *exec, cubby_error *err)
 {
         (void)pthread_mutex_lock(&exec->lock);
-        int result = exec->first != NULL || exec->ended ? 0 : turn(exec, deadline_ms, err);
+        int result = 0;
+        cubby_error problem = {0};
+        if (exec->first == NULL && !exec->ended)
+                result = turn(exec, give_up_ms(exec), &problem);
         (void)pthread_mutex_unlock(&exec->lock);
-        return result;
+        if (result == 0 || problem.code == CUBBY_E_TIMEOUT)
+                return 0; /* the next event is the end that a frozen box did not send */
+        if (err != NULL)
+                *err = problem;
+        return -1;
 }
 
 static int make_poll_fd(cubby_exec *exec, cubby_error *err)
@@ -253,6 +306,18 @@ static int make_poll_fd(cubby_exec *exec, cubby_error *err)
         return 0;
 }
 
+static int set_timeout(cubby_exec *exec, int64_t deadline_ms, cubby_error *err)
+{
+        struct epoll_event event = {.events = EPOLLIN};
+        exec->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        if (exec->timer_fd < 0 ||
+                epoll_ctl(exec->poll_fd, EPOLL_CTL_ADD, exec->timer_fd, &event) < 0)
+                return cubby_error_errno(err, errno, "timing a command");
+        exec->deadline_ms = deadline_ms;
+        arm_timer(exec);
+        return 0;
+}
+
 static int make(cubby_box *box, int64_t deadline_ms, cubby_exec **ret, cubby_error *err)
 {
         cubby_exec *exec = calloc(1, sizeof *exec);
@@ -261,7 +326,9 @@ static int make(cubby_box *box, int64_t deadline_ms, cubby_exec **ret, cubby_err
         exec->box = box_share(box);
         exec->poll_fd = -1;
         exec->event_fd = -1;
+        exec->timer_fd = -1;
         exec->deadline_ms = DEADLINE_NEVER;
+        exec->armed_ms = DEADLINE_NEVER;
         pthread_condattr_t monotonic;
         (void)pthread_condattr_init(&monotonic);
         (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -290,6 +357,7 @@ void box_exec_close(cubby_exec *exec)
         client_close(exec->client);
         close_quietly(exec->poll_fd);
         close_quietly(exec->event_fd);
+        close_quietly(exec->timer_fd);
         for (struct chunk *chunk = exec->first; chunk != NULL;) {
                 struct chunk *next = chunk->next;
                 free(chunk);
@@ -396,20 +464,24 @@ static int await_start(cubby_exec *exec, int64_t deadline_ms, cubby_error *err)
 int box_exec_start(
         cubby_box *box, const cubby_exec_options *options, cubby_exec **ret, cubby_error *err)
 {
-        if (check(options, err) < 0)
+        if (box_check_whole(box, err) < 0 || check(options, err) < 0)
                 return -1;
         AUTO_BUFFER struct buffer payload;
         buffer_init(&payload, BOX_ARGUMENT_BYTES_MAX);
         if (encode(box, options, &payload, err) < 0)
                 return -1;
+        int64_t limit = options->timeout_ms > 0
+                ? deadline_after_ms(options->timeout_ms + TIMEOUT_GRACE_MS)
+                : DEADLINE_NEVER;
         int64_t deadline = deadline_after_ms(START_MS);
+        if (limit < deadline)
+                deadline = limit;
         AUTO(cubby_exec) cubby_exec *exec = NULL;
-        if (make(box, deadline, &exec, err) < 0)
+        if (make(box, deadline, &exec, err) < 0 ||
+                (limit != DEADLINE_NEVER && set_timeout(exec, limit, err) < 0))
                 return -1;
         exec->detached = options->detach;
         exec->with_stdin = options->open_stdin;
-        if (options->timeout_ms > 0)
-                exec->deadline_ms = deadline_after_ms(options->timeout_ms + TIMEOUT_GRACE_MS);
         if (send_frame(exec, FRAME_EXEC, 0, payload.data, payload.size, deadline, err) < 0 ||
                 await_start(exec, deadline, err) < 0)
                 return cubby_error_wrap(
@@ -452,6 +524,7 @@ static int release_shown(cubby_exec *exec, cubby_error *err)
         cubby_error problem = {0};
         int result = send_u32(exec, FRAME_CREDIT, (uint16_t)channel, credit, &problem);
         (void)pthread_mutex_lock(&exec->lock);
+        exec->active_ms = clock_monotonic_ms();
         /* a box that ended may still have left its last frames in the socket */
         if (result < 0 && problem.code != CUBBY_E_BOX_DEAD) {
                 if (err != NULL)
@@ -474,6 +547,18 @@ static void show_exit(cubby_exec *exec, cubby_event *ret)
                         .system_us = exit->system_us,
                         .max_rss_bytes = exit->max_rss_bytes}};
         exec->exit_shown = true;
+}
+
+/* The end that a frozen box did not send. What runs on in there is cancelled, now by
+ * this frame or with the connection. */
+static void give_up(cubby_exec *exec)
+{
+        exec->ended = true;
+        exec->exit = (struct message_exit){
+                .signal = SIGKILL, .flags = EXIT_FLAG_TIMED_OUT | EXIT_FLAG_INCOMPLETE};
+        (void)pthread_mutex_unlock(&exec->lock);
+        (void)send_frame(exec, FRAME_CANCEL, 0, NULL, 0, clock_monotonic_ms(), NULL);
+        (void)pthread_mutex_lock(&exec->lock);
 }
 
 static int next_locked(cubby_exec *exec, int64_t deadline_ms, cubby_event *ret, cubby_error *err)
@@ -500,19 +585,28 @@ static int next_locked(cubby_exec *exec, int64_t deadline_ms, cubby_event *ret, 
                         show_exit(exec, ret);
                         return 0;
                 }
-                if (turn(exec, deadline_ms, err) < 0)
+                int64_t limit = give_up_ms(exec);
+                cubby_error problem = {0};
+                if (turn(exec, limit < deadline_ms ? limit : deadline_ms, &problem) == 0)
+                        continue;
+                bool late = problem.code == CUBBY_E_TIMEOUT;
+                if (late && is_given_up(exec)) {
+                        give_up(exec);
+                } else if (!late || deadline_left_ms(deadline_ms) == 0) {
+                        if (err != NULL)
+                                *err = problem;
                         return -1;
+                }
         }
 }
 
 int box_exec_next(cubby_exec *exec, int64_t timeout_ms, cubby_event *ret, cubby_error *err)
 {
         int64_t deadline = deadline_after_ms(timeout_ms);
-        if (deadline > exec->deadline_ms)
-                deadline = exec->deadline_ms;
         (void)pthread_mutex_lock(&exec->lock);
         int result = next_locked(exec, deadline, ret, err);
         update_event(exec);
+        arm_timer(exec);
         (void)pthread_mutex_unlock(&exec->lock);
         return result;
 }
@@ -580,6 +674,14 @@ static int64_t take_room(cubby_exec *exec, size_t size, int64_t deadline_ms, cub
         }
 }
 
+/* Nothing of it was sent, or the connection is of no use any more. */
+static void give_room_back(cubby_exec *exec, uint32_t size)
+{
+        (void)pthread_mutex_lock(&exec->lock);
+        exec->stdin_window += size;
+        (void)pthread_mutex_unlock(&exec->lock);
+}
+
 int64_t box_exec_write(
         cubby_exec *exec, const void *data, size_t size, int64_t timeout_ms, cubby_error *err)
 {
@@ -596,8 +698,10 @@ int64_t box_exec_write(
                         break;
                 /* a frame is sent wholly or the connection is of no use any more */
                 if (send_frame(exec, FRAME_DATA, CHANNEL_STDIN, next + done, (size_t)piece,
-                            deadline_after_ms(SEND_MS), err) < 0)
+                            send_deadline(exec), err) < 0) {
+                        give_room_back(exec, (uint32_t)piece);
                         return done > 0 ? (int64_t)done : -1;
+                }
                 done += (size_t)piece;
         }
         if (done == 0 && size > 0)
@@ -614,7 +718,7 @@ int box_exec_close_stdin(cubby_exec *exec, cubby_error *err)
         (void)pthread_mutex_unlock(&exec->lock);
         if (nothing)
                 return 0;
-        return send_frame(exec, FRAME_EOF, CHANNEL_STDIN, NULL, 0, deadline_after_ms(SEND_MS), err);
+        return send_frame(exec, FRAME_EOF, CHANNEL_STDIN, NULL, 0, send_deadline(exec), err);
 }
 
 static int check_running(cubby_exec *exec, cubby_error *err)
@@ -641,6 +745,5 @@ int box_exec_resize(cubby_exec *exec, uint16_t rows, uint16_t columns, cubby_err
         store_u16(payload + 2, columns);
         if (check_running(exec, err) < 0)
                 return -1;
-        return send_frame(
-                exec, FRAME_RESIZE, 0, payload, sizeof payload, deadline_after_ms(SEND_MS), err);
+        return send_frame(exec, FRAME_RESIZE, 0, payload, sizeof payload, send_deadline(exec), err);
 }

@@ -60,7 +60,7 @@ int box_start_copy(cubby_box *box, enum shim_mode mode, int memory_fd, int state
         const char *served, cubby_error *err)
 {
         AUTO_PARTS struct shim_parts parts = SHIM_PARTS_NONE;
-        AUTO_FD int turn = -1;
+        AUTO_LOCK int turn = -1;
         AUTO_FD int pidfd = -1;
         char path[64];
         (void)snprintf(path, sizeof path, "/proc/self/fd/%d", state_fd);
@@ -91,7 +91,7 @@ int box_continue(cubby *host, struct box_config *config, bool made_up, int disk_
         int state_fd, const char *served, cubby_box **ret, cubby_error *err)
 {
         AUTO(cubby_box) cubby_box *box = NULL;
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_lock(host->home, "boxes", false, deadline_after_ms(CREATE_LOCK_MS), &lock, err) <
                         0 ||
                 box_record_new(host, config, made_up, disk_fd, &box, err) < 0)

@@ -121,11 +121,11 @@ int box_recover(cubby *host, uint64_t *ret_bytes, cubby_error *err)
         if (home_sweep(host->home, &freed, err) < 0)
                 return -1;
         /* only while nobody makes a box; whoever does will be followed by another start */
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_lock(host->home, "boxes", true, 0, &lock, NULL) == 0) {
                 if (drop_empty_records(host, err) < 0)
                         return -1;
-                close_quietly(take_fd(&lock));
+                home_unlock(take_fd(&lock));
         }
         if (drop_ended(host, err) < 0)
                 return -1;
@@ -138,7 +138,7 @@ int box_gc(cubby *host, uint64_t *ret_bytes, cubby_error *err)
 {
         uint64_t leftovers = 0;
         uint64_t images = 0;
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (box_recover(host, &leftovers, err) < 0 ||
                 home_lock(host->home, "boxes", true, deadline_after_ms(LOCK_MS), &lock, err) < 0 ||
                 drop_orphan_folders(host, &leftovers, err) < 0 ||

@@ -1,7 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "box/box.h"
 
+#include "base/clock.h"
+#include "base/fd.h"
+
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
+
+#define NOTICE_LOCK "emulation" /* holds the boot that was told */
+#define NOTICE_LOCK_MS 1000
+#define BOOT_ID_SIZE 36
 
 DEFINE_AUTO(cubby, box_home_close)
 
@@ -29,6 +38,37 @@ void box_home_close(cubby *host)
                 return;
         home_close(host->home);
         free(host);
+}
+
+static bool read_boot_id(char ret[BOOT_ID_SIZE])
+{
+        AUTO_FD int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+        return fd >= 0 && read(fd, ret, BOOT_ID_SIZE) == BOOT_ID_SIZE;
+}
+
+/* Who cannot find out tells it once more. */
+static bool was_announced(const cubby *host)
+{
+        char now[BOOT_ID_SIZE];
+        char told[BOOT_ID_SIZE];
+        AUTO_LOCK int fd = -1;
+        if (!read_boot_id(now) ||
+                home_lock(host->home, NOTICE_LOCK, true, deadline_after_ms(NOTICE_LOCK_MS), &fd,
+                        NULL) < 0)
+                return false;
+        if (pread(fd, told, sizeof told, 0) == BOOT_ID_SIZE && memcmp(told, now, sizeof now) == 0)
+                return true;
+        if (pwrite(fd, now, sizeof now, 0) != BOOT_ID_SIZE)
+                log_line(&host->log, LOG_INFO, "the notice about emulation could not be noted");
+        return false;
+}
+
+void box_announce_emulation(const cubby *host)
+{
+        if (!was_announced(host))
+                log_line(&host->log, LOG_WARNING,
+                        "no usable KVM here: boxes are emulated (TCG), slower, and emulation is no "
+                        "security boundary; see cubby doctor");
 }
 
 void box_progress(

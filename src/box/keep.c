@@ -73,7 +73,7 @@ static bool keeper_lives(cubby *host, const char *key)
 {
         char name[96];
         (void)snprintf(name, sizeof name, "keeper-%s", key);
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         cubby_error problem = {0};
         return home_lock(host->home, name, false, 0, &lock, &problem) < 0 &&
                 problem.code == CUBBY_E_TIMEOUT;

@@ -140,6 +140,11 @@ int box_read_end(const cubby_box *box, struct box_exit *ret, cubby_error *err)
                         *err = problem;
                 return -1;
         }
+        /* Who removes a box removes its record first, then its files. */
+        struct box_record record = {0};
+        if (box_record_find(box->cubby->home, box->id, &record, err) < 0)
+                return -1;
+        box_record_clear(&record);
         struct box_started started = {0};
         (void)box_read_started(box, &started);
         struct box_exit died = {.exit_code = -1, .started_ns = started.started_ns};

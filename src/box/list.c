@@ -109,6 +109,11 @@ static int fill_ended(const cubby_box *box, cubby_box_info *info, cubby_error *e
         struct box_exit end = {.exit_code = -1};
         cubby_error problem = {0};
         if (box_read_end(box, &end, &problem) < 0) {
+                if (problem.code == CUBBY_E_NOT_FOUND) {
+                        if (err != NULL)
+                                *err = problem;
+                        return -1;
+                }
                 (void)snprintf(end.reason, sizeof end.reason, "shim-died");
                 (void)snprintf(end.detail, sizeof end.detail, "%.500s", problem.message);
         }
@@ -152,6 +157,13 @@ static int fill(const cubby_box *box, const char *name, cubby_box_info *info, cu
                 return cubby_error_no_memory(err);
         if (life == BOX_ALIVE)
                 return fill_running(box, info, err);
+        if (box->damage.code != CUBBY_OK) {
+                info->state = CUBBY_BOX_FAILED;
+                return set_text(&info->reason, "damaged", err) < 0 ||
+                                set_text(&info->detail, box->damage.message, err) < 0
+                        ? -1
+                        : 0;
+        }
         return life == BOX_ENDED ? fill_ended(box, info, err) : 0;
 }
 

@@ -107,11 +107,14 @@ int saved_machine(cubby *host, const struct box_config *config, char **ret, cubb
         if (engine == NULL || (engine->capabilities & ENGINE_CAN_CLONE) == 0)
                 return cubby_error_set(err, CUBBY_E_UNSUPPORTED,
                         "the engine '%s' neither saves nor clones machines", config->engine);
-        struct machine_config machine = {.accel = ACCEL_AUTO, .log = &host->log};
+        bool own_kernel = config->kernel[0] != '\0';
+        struct machine_config machine = {
+                .accel = ACCEL_AUTO, .own_kernel = own_kernel, .log = &host->log};
         if (strcmp(config->accel, "auto") != 0)
                 machine.accel = strcmp(config->accel, "kvm") == 0 ? ACCEL_KVM : ACCEL_TCG;
         char name[64];
-        (void)snprintf(name, sizeof name, "host-%.16s-%.8s", config->engine, config->accel);
+        (void)snprintf(name, sizeof name, "host-%.16s-%.8s%s", config->engine, config->accel,
+                own_kernel ? "-own" : "");
         char boot[64];
         AUTO_FREE char *build = NULL;
         if (read_boot_id(boot, err) < 0 || engine->build(&machine, &build, err) < 0)

@@ -5,7 +5,6 @@
 #include "base/fd.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +18,7 @@ int box_remove_folder(cubby *host, const char *id, cubby_error *err)
 {
         char name[32];
         AUTO_FD int dir = -1;
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_make_temporary(host->home, name, &dir, &lock, err) < 0)
                 return -1;
         int result = 0;
@@ -46,12 +45,8 @@ int box_remove(cubby_box *box, bool force, cubby_error *err)
                         return cubby_error_set(err, CUBBY_E_STATE,
                                 "box '%s' is running; stop it first or remove it by force",
                                 box->config.name);
-                bool removes_itself = box->config.auto_remove;
-                box->config.auto_remove = false; /* by us, once */
-                int result = box_kill(box, SIGKILL, err);
-                box->config.auto_remove = removes_itself;
-                if (result < 0 && box_wait_end(box, 0, NULL) < 0)
-                        return -1;
+                if (box_end(box, err) < 0 && box_wait_end(box, 0, NULL) < 0)
+                        return cubby_error_wrap(err, "killing box '%s'", box->config.name);
         }
         /* nobody may start it any more */
         AUTO_FD int lock = -1;
@@ -63,6 +58,8 @@ int box_remove(cubby_box *box, bool force, cubby_error *err)
 
 int box_rename(cubby_box *box, const char *name, cubby_error *err)
 {
+        if (box_check_whole(box, err) < 0)
+                return -1;
         struct box_config renamed = box->config;
         renamed.name = (char *)(uintptr_t)name;
         AUTO_BUFFER struct buffer json;

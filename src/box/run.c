@@ -136,8 +136,8 @@ static int take_events(cubby_exec *exec, struct collector *output, struct collec
         }
 }
 
-static int run(cubby_exec *exec, int64_t deadline_ms, struct feeding *feeding,
-        struct collector *output, struct collector *errors, cubby_exit *ret, cubby_error *err)
+static int run(cubby_exec *exec, struct feeding *feeding, struct collector *output,
+        struct collector *errors, cubby_exit *ret, cubby_error *err)
 {
         for (;;) {
                 int ended = take_events(exec, output, errors, ret, err);
@@ -146,7 +146,7 @@ static int run(cubby_exec *exec, int64_t deadline_ms, struct feeding *feeding,
                 /* last: it goes on until the box sends nothing more, credit included */
                 if (feed(exec, feeding, err) < 0)
                         return -1;
-                if (box_exec_turn(exec, deadline_ms, err) < 0)
+                if (box_exec_turn(exec, err) < 0)
                         return -1;
         }
 }
@@ -166,12 +166,8 @@ int box_run(cubby_box *box, const cubby_exec_options *options, const void *input
         AUTO(cubby_exec) cubby_exec *exec = NULL;
         if (box_exec_start(box, &chosen, &exec, err) < 0)
                 return -1;
-        /* the agent ends it at its timeout; this is for an agent that cannot */
-        int64_t deadline = options->timeout_ms > 0
-                ? deadline_after_ms(options->timeout_ms + BOX_CALL_MS)
-                : DEADLINE_NEVER;
         cubby_result result = {0};
-        if (run(exec, deadline, &feeding, &output, &errors, &result.exit, err) < 0 ||
+        if (run(exec, &feeding, &output, &errors, &result.exit, err) < 0 ||
                 finish(&output, &result.output, &result.output_size, err) < 0)
                 return cubby_error_wrap(
                         err, "running '%.128s' in box '%s'", options->argv[0], box->config.name);

@@ -140,7 +140,7 @@ static bool wait_for_maker(cubby *host, const char *key)
 {
         char name[96];
         (void)snprintf(name, sizeof name, "build-%s", key);
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_lock(host->home, name, false, 0, &lock, NULL) == 0)
                 return false;
         box_progress(host, "template", "being made by another process", 0, 0);

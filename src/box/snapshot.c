@@ -101,7 +101,7 @@ int box_snapshot(cubby_box *box, const char *name, cubby_error *err)
         cubby *host = box->cubby;
         char temporary[32];
         AUTO_FD int dir = -1;
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         struct template_manifest manifest = {0};
         if (check_name(host, name, err) < 0 || describe(box, name, &manifest, err) < 0 ||
                 home_make_temporary(host->home, temporary, &dir, &lock, err) < 0) {

@@ -51,7 +51,7 @@ static int publish_folder(cubby *host, const struct box_config *config,
 {
         char temporary[32];
         AUTO_FD int dir = -1;
-        AUTO_FD int dir_lock = -1;
+        AUTO_LOCK int dir_lock = -1;
         if (home_make_temporary(host->home, temporary, &dir, &dir_lock, err) < 0)
                 return -1;
         box->dir_fd = dir;
@@ -81,7 +81,7 @@ static int start_spare(
                 return cubby_error_errno(err, errno, "opening the template's state");
         if (image_open_rootfs(host->home, box->config.image_id, &parts->rootfs, err) < 0)
                 return -1;
-        AUTO_FD int turn = -1;
+        AUTO_LOCK int turn = -1;
         AUTO_FD int pidfd = -1;
         if (saved_turn(host, &turn, err) < 0 ||
                 shim_launch(
@@ -110,7 +110,7 @@ int saved_make_spare(cubby *host, const struct template *template, const struct 
         if (parts.memory < 0 || parts.keeper < 0)
                 return cubby_error_errno(err, errno, "making a spare");
         cubby_box box = {.cubby = host, .id = plain.id, .dir_fd = -1, .config = plain};
-        AUTO_FD int boxes_lock = -1;
+        AUTO_LOCK int boxes_lock = -1;
         if (home_lock(host->home, BOXES_LOCK, false, deadline_after_ms(CREATE_LOCK_MS), &boxes_lock,
                     err) < 0 ||
                 publish_folder(host, &plain, template, &box, &parts.lock, err) < 0)

@@ -85,7 +85,7 @@ static int try_clone(cubby_box *box, struct shim_parts *parts, cubby_error *err)
         int found = saved_find(box->cubby, &box->config, &template, &problem);
         if (found == 0)
                 return 0;
-        AUTO_FD int turn = -1;
+        AUTO_LOCK int turn = -1;
         if (found > 0 && saved_turn(box->cubby, &turn, &problem) == 0 &&
                 saved_prepare_clone(box, template, parts, &problem) == 0 &&
                 prepare(box, parts, &problem) == 0 &&
@@ -140,6 +140,8 @@ static int try_resume(cubby_box *box, cubby_error *err)
 
 int box_start(cubby_box *box, cubby_error *err)
 {
+        if (box_check_whole(box, err) < 0)
+                return -1;
         int resumed = try_resume(box, err);
         if (resumed != 0)
                 return resumed < 0 ? -1 : 0;

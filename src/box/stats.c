@@ -96,12 +96,7 @@ static void copy_process(const struct message_process *from, cubby_process *to)
                 .cpu_us = from->cpu_us,
                 .rss_bytes = from->rss_bytes,
                 .age_ms = from->age_ms};
-        size_t size = from->command.size < sizeof to->command - 1 ? from->command.size
-                                                                  : sizeof to->command - 1;
-        for (size_t i = 0; i < size; i++) {
-                uint8_t byte = from->command.data[i];
-                to->command[i] = byte < ' ' || byte == 0x7f ? '?' : (char)byte;
-        }
+        slice_show(from->command, to->command, sizeof to->command);
 }
 
 static int list_processes(const cubby_box *box, struct message_process *entries,

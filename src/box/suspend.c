@@ -103,7 +103,7 @@ int box_suspend(cubby_box *box, cubby_error *err)
         cubby *host = box->cubby;
         char temporary[32];
         AUTO_FD int dir = -1;
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_make_temporary(host->home, temporary, &dir, &lock, err) < 0)
                 return -1;
         AUTO_FD int inner = mkdirat(dir, INNER, 0700) < 0
@@ -175,7 +175,7 @@ int box_resume(cubby_box *box, cubby_error *err)
         cubby *host = box->cubby;
         char temporary[32];
         AUTO_FD int dir = -1;
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_make_temporary(host->home, temporary, &dir, &lock, err) < 0)
                 return -1;
         int result = take_out(box, dir, err);

@@ -210,16 +210,8 @@ int client_error(struct slice payload, cubby_error *err)
         if (!message_error_decode(payload, &message))
                 return cubby_error_set(
                         err, CUBBY_E_PROTOCOL, "the box sent an error with a bad layout");
-        size_t size = message.text.size;
-        if (size >= CUBBY_ERROR_MESSAGE_MAX)
-                size = CUBBY_ERROR_MESSAGE_MAX - 1;
-        /* A guest's text is shown to people: no byte of it may drive a terminal. */
         char text[CUBBY_ERROR_MESSAGE_MAX];
-        for (size_t i = 0; i < size; i++) {
-                uint8_t byte = message.text.data[i];
-                text[i] = byte < 0x20 || byte == 0x7f ? '?' : (char)byte;
-        }
-        text[size] = '\0';
+        slice_show(message.text, text, sizeof text);
         (void)cubby_error_set(err, (int)message.code, "%s", text);
         if (err != NULL)
                 err->sys_errno = (int)message.sys_errno;

@@ -18,6 +18,8 @@ const char *isolation_name(enum isolation isolation)
         switch (isolation) {
         case ISOLATION_EMULATED:
                 return "emulated";
+        case ISOLATION_SOFTWARE:
+                return "software";
         case ISOLATION_HARDWARE:
                 return "hardware";
         case ISOLATION_NONE:

@@ -17,7 +17,13 @@
 #include <sys/types.h>
 
 enum accel { ACCEL_AUTO, ACCEL_KVM, ACCEL_TCG };
-enum isolation { ISOLATION_NONE, ISOLATION_EMULATED, ISOLATION_HARDWARE };
+enum isolation {
+        ISOLATION_NONE,
+        ISOLATION_EMULATED,
+        ISOLATION_SOFTWARE, /* KVM without hardware virtualisation, with a guest kernel made for it
+                             */
+        ISOLATION_HARDWARE
+};
 
 enum {
         ENGINE_CAN_PAUSE = 1U << 0,
@@ -36,6 +42,7 @@ struct machine_config {
         uint64_t memory_bytes; /* multiple of 1 MiB */
         uint32_t vcpus;
         enum accel accel;
+        bool own_kernel; /* the user chose the guest kernel: it may be made for software KVM */
         /* All owned by the caller, who may close them after start. */
         int vmlinux_fd; /* not used by a clone, nor is initramfs_fd */
         int initramfs_fd;

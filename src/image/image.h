@@ -26,7 +26,8 @@
 #define LIMIT_ENTRIES 4000000U          /* per image */
 #define LIMIT_PATH_DEPTH 256U
 #define LIMIT_PATH_BYTES 4096U
-#define LIMIT_XATTR_BYTES (64U * 1024U) /* per entry */
+#define LIMIT_XATTR_BYTES (64U * 1024U)     /* per entry */
+#define LIMIT_METADATA_BYTES (512ULL << 20) /* names, link targets and attributes, per image */
 
 /*
  * Stages: "open" (detail: the source), "layer" (detail: the layer's diff id, or a tar's
@@ -38,6 +39,7 @@ typedef void (*image_progress)(
 struct image_import_options {
         const char *name;     /* NULL: from the source */
         const char *platform; /* NULL: "linux/amd64" */
+        int64_t timeout_ms;   /* 0: none */
         image_progress progress;
         void *progress_data;
 };

@@ -20,6 +20,7 @@ struct import {
         struct home *home;
         const struct image_import_options *options;
         const char *platform;
+        struct image_limits limits;
         char *wanted_name; /* normalised option, or NULL */
         char temporary[32];
         int temporary_fd;
@@ -55,7 +56,7 @@ static void discard_content(void *data, const struct inode *file)
 
 static int open_build(struct import *import, cubby_error *err)
 {
-        if (mkdirat(import->temporary_fd, BUILD_FOLDER, 0700) < 0)
+        if (dir_make_at(import->temporary_fd, BUILD_FOLDER, 0700) < 0)
                 return cubby_error_errno(err, errno, "making a folder for the image");
         import->build_fd = openat(import->temporary_fd, BUILD_FOLDER,
                 O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -111,8 +112,7 @@ static int apply_layers(struct import *import, const struct source *source, cons
                         .diff_id = from->diff_id,
                         .progress = layer_progress,
                         .progress_data = import};
-                if (layer_apply(&layer, &image_limits_default, &usage, tree, disk, &result, err) <
-                        0)
+                if (layer_apply(&layer, &import->limits, &usage, tree, disk, &result, err) < 0)
                         return cubby_error_wrap(
                                 err, "layer %zu (%s)", i + 1, known ? from->digest : from->diff_id);
                 import->packed_before += blob.size;
@@ -130,7 +130,7 @@ static int build_layers(struct import *import, const struct source *source, cons
         if (open_build(import, err) < 0)
                 return -1;
         disk_start(&disk, import->disk_fd);
-        if (tree_new(&image_limits_default, discard_content, &disk, &tree, err) < 0 ||
+        if (tree_new(&import->limits, discard_content, &disk, &tree, err) < 0 ||
                 apply_layers(import, source, plan, tree, &disk, err) < 0)
                 return -1;
         return close_build(import, &disk, tree, plan->id, err);
@@ -150,13 +150,13 @@ static int build_rootfs(
         import->packed_total = blob.size;
         import->detail = source_stem(source);
         disk_start(&disk, import->disk_fd);
-        if (tree_new(&image_limits_default, discard_content, &disk, &tree, err) < 0)
+        if (tree_new(&import->limits, discard_content, &disk, &tree, err) < 0)
                 return -1;
         struct layer layer = {.blob = blob,
                 .whole_tar = true,
                 .progress = layer_progress,
                 .progress_data = import};
-        if (layer_apply(&layer, &image_limits_default, &usage, tree, &disk, &result, err) < 0 ||
+        if (layer_apply(&layer, &import->limits, &usage, tree, &disk, &result, err) < 0 ||
                 plan_make_config(plan, result.diff_id, result.unpacked_bytes, err) < 0 ||
                 plan_make_manifest(plan, err) < 0)
                 return -1;
@@ -217,7 +217,7 @@ static int put_record(const struct import *import, const struct plan *plan, int 
 static int publish(struct import *import, const struct plan *plan, bool *ret_missing,
         struct image_record *ret, cubby_error *err)
 {
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         AUTO_FD int rootfs = -1;
         const char *hex = plan->id + strlen(DIGEST_PREFIX);
         int folder = home_folder(import->home, HOME_ROOTFS);
@@ -248,7 +248,7 @@ static int run(struct import *import, const char *path, struct image_record *ret
         AUTO_PLAN struct plan plan = {0};
         bool missing = false;
         report(import, "open", path, 0);
-        if (source_open(path, import->temporary_fd, &image_limits_default, &source, err) < 0)
+        if (source_open(path, import->temporary_fd, &import->limits, &source, err) < 0)
                 return -1;
         switch (source_kind(source)) {
         case SOURCE_ROOTFS:
@@ -282,12 +282,15 @@ int image_import(struct home *home, const char *source, const struct image_impor
         AUTO_FREE char *name = NULL;
         struct import import = {.home = home,
                 .options = options == NULL ? &defaults : options,
+                .limits = image_limits_default,
                 .temporary_fd = -1,
                 .temporary_lock = -1,
                 .build_fd = -1,
                 .disk_fd = -1};
         import.platform =
                 import.options->platform == NULL ? DEFAULT_PLATFORM : import.options->platform;
+        if (import.options->timeout_ms > 0)
+                import.limits.deadline_ms = deadline_after_ms(import.options->timeout_ms);
         if (import.options->name != NULL &&
                 image_name_normalize(import.options->name, &name, err) < 0)
                 return -1;
@@ -300,6 +303,6 @@ int image_import(struct home *home, const char *source, const struct image_impor
         close_quietly(import.build_fd);
         close_quietly(import.temporary_fd);
         (void)dir_remove_at(home_folder(home, HOME_TMP), import.temporary, NULL);
-        close_quietly(import.temporary_lock);
+        home_unlock(import.temporary_lock);
         return result < 0 ? cubby_error_wrap(err, "importing '%s'", source) : 0;
 }

@@ -185,11 +185,7 @@ static int archive_failure(struct reading *reading, cubby_error *err)
                         *err = reading->failure;
                 return -1;
         }
-        if (archive_errno(reading->archive) == ENOMEM)
-                return cubby_error_no_memory(err);
-        const char *text = archive_error_string(reading->archive);
-        return cubby_error_set(err, CUBBY_E_IMAGE, "not a valid tar archive: %s",
-                text == NULL ? "unknown failure" : text);
+        return archive_failed(reading->archive, "not a valid tar archive", err);
 }
 
 static int account_file(struct reading *reading, uint64_t size, cubby_error *err)
@@ -251,6 +247,7 @@ static int put_entry(struct reading *reading, struct archive_entry *entry, cubby
                 result = put_file(reading, entry, &facts, err);
                 break;
         case S_IFLNK:
+                facts.mode |= 0777; /* as Linux shows every link, whatever the archive says */
                 facts.target = archive_entry_symlink(entry);
                 if (facts.target == NULL || facts.target[0] == '\0')
                         return cubby_error_set(err, CUBBY_E_IMAGE, "a symbolic link to nothing");

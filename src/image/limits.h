@@ -2,7 +2,8 @@
 #ifndef IMAGE_LIMITS_H
 #define IMAGE_LIMITS_H
 
-/* The ceilings of image.h as values, so that tests can reach them with small input. */
+/* The ceilings of image.h as values, so that tests can reach them with small input,
+ * and how long an import may take. */
 
 #include <stdint.h>
 
@@ -14,6 +15,8 @@ struct image_limits {
         uint32_t path_depth;
         uint32_t path_bytes;
         uint32_t xattr_bytes;
+        uint64_t metadata_bytes; /* names, link targets and attributes of an image */
+        int64_t deadline_ms;     /* monotonic; DEADLINE_NEVER: none */
 };
 
 extern const struct image_limits image_limits_default;

@@ -178,11 +178,8 @@ static int scan_entries(
                 int result = archive_read_next_header(archive, &entry);
                 if (result == ARCHIVE_EOF || (classify && signs->rootfs))
                         return 0;
-                if (result < ARCHIVE_WARN) {
-                        const char *text = archive_error_string(archive);
-                        return cubby_error_set(err, CUBBY_E_IMAGE, "not a valid tar archive: %s",
-                                text == NULL ? "unknown failure" : text);
-                }
+                if (result != ARCHIVE_OK && result != ARCHIVE_WARN)
+                        return archive_failed(archive, "not a valid tar archive", err);
                 if (count >= source->limits->entries)
                         return cubby_error_set(err, CUBBY_E_LIMIT,
                                 "the archive has more than %llu entries (LIMIT_ENTRIES)",
@@ -212,8 +209,7 @@ static int scan(struct source *source, struct signs *signs, cubby_error *err)
         int result = -1;
         if (archive_read_support_format_tar(archive) != ARCHIVE_OK ||
                 archive_read_open_fd(archive, source->file_fd, SCAN_BYTES) != ARCHIVE_OK)
-                (void)cubby_error_set(err, CUBBY_E_IMAGE, "not a valid tar archive: %s",
-                        archive_error_string(archive));
+                (void)archive_failed(archive, "not a valid tar archive", err);
         else
                 result = scan_entries(source, archive, signs, err);
         (void)archive_read_free(archive);
@@ -374,7 +370,7 @@ static int open_path(struct source *source, const char *path, int scratch_fd, cu
         char quoted[QUOTED_MAX];
         bool standard_input = strcmp(path, "-") == 0;
         AUTO_FD int fd = standard_input ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
-                                        : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+                                        : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
         if (fd < 0 || fstat(fd, &status) < 0)
                 return cubby_error_errno(err, errno, "opening '%s'", quote_name(quoted, path));
         if (S_ISDIR(status.st_mode)) {

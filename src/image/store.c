@@ -87,8 +87,13 @@ static int remove_record(struct home *home, const struct image_record *record, b
                         names);
         if (image_record_remove(home, by_id ? record->id : record->name, &gone, err) < 0)
                 return -1;
-        /* A box that lives on keeps the disk; it goes with the next collection. */
-        if (!gone || boxes > 0)
+        /* A box that lives on keeps the disk; it goes with the next collection. One may have
+         * been made since they were counted, but from now on none is: the record is gone. */
+        if (!gone)
+                return 0;
+        if (box_record_count_by_image(home, record->id, &boxes, err) < 0)
+                return -1;
+        if (boxes > 0)
                 return 0;
         return dir_remove_at(
                 home_folder(home, HOME_ROOTFS), record->id + strlen(DIGEST_PREFIX), err);
@@ -97,7 +102,7 @@ static int remove_record(struct home *home, const struct image_record *record, b
 int image_remove(struct home *home, const char *image, bool force, cubby_error *err)
 {
         AUTO_FREE char *name = NULL;
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         struct image_record record = {0};
         if (home_lock(home, STORE_LOCK, true, deadline_after_ms(STORE_LOCK_MS), &lock, err) < 0 ||
                 image_find(home, image, &record, err) < 0)
@@ -198,7 +203,7 @@ static int sweep_folder(const struct keep *keep, enum home_folder which,
 
 int image_gc(struct home *home, uint64_t *ret_bytes, cubby_error *err)
 {
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         struct image_record *records = NULL;
         size_t count = 0;
         uint64_t bytes = 0;

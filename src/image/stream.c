@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/stream.h"
 
+#include "base/clock.h"
 #include "base/fd.h"
 
 #include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
 #include <openssl/evp.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -93,6 +95,25 @@ bool digest_valid(const char *digest)
 
 /* ---- packed bytes ---- */
 
+/* A pipe may never give anything. 0 when it has something, -1 with stream->failure. */
+static int wait_packed(struct stream *stream)
+{
+        struct pollfd source = {.fd = stream->blob->fd, .events = POLLIN};
+        for (;;) {
+                int left = deadline_left_ms(stream->limits->deadline_ms);
+                if (left == 0)
+                        return cubby_error_set(&stream->failure, CUBBY_E_TIMEOUT,
+                                "the image was not read in time");
+                if (stream->blob->size != BLOB_TO_END)
+                        return 0;
+                int ready = poll(&source, 1, left);
+                if (ready > 0)
+                        return 0;
+                if (ready < 0 && errno != EINTR)
+                        return cubby_error_errno(&stream->failure, errno, "waiting for the image");
+        }
+}
+
 /* Returns bytes, 0 at the end, -1 with stream->failure. */
 static ssize_t read_packed(struct stream *stream)
 {
@@ -102,6 +123,8 @@ static ssize_t read_packed(struct stream *stream)
         size_t want = left < READ_BYTES ? (size_t)left : READ_BYTES;
         if (want == 0)
                 return 0;
+        if (wait_packed(stream) < 0)
+                return -1;
         ssize_t got;
         do {
                 got = to_end ? read(blob->fd, stream->buffer, want)
@@ -134,6 +157,29 @@ static la_ssize_t read_callback(struct archive *archive, void *data, const void 
         return got;
 }
 
+/* The libraries' own ceilings are ceilings of ours; tests/unit/test_image_layer.c holds
+ * them to these figures. */
+int archive_failed(struct archive *archive, const char *what, cubby_error *err)
+{
+        static const struct {
+                const char *part; /* of the library's words */
+                const char *text;
+        } ceilings[] = {
+                {"header too large",
+                        "an entry has more than 1 MiB of tar headers (LIMIT_HEADER_BYTES)"},
+                {"too much memory",
+                        "the compression looks back more than 128 MiB (LIMIT_WINDOW_BYTES)"},
+        };
+        const char *text = archive_error_string(archive);
+        if (archive_errno(archive) == ENOMEM)
+                return cubby_error_no_memory(err);
+        for (size_t i = 0; text != NULL && i < sizeof ceilings / sizeof ceilings[0]; i++)
+                if (strstr(text, ceilings[i].part) != NULL)
+                        return cubby_error_set(err, CUBBY_E_LIMIT, "%s", ceilings[i].text);
+        return cubby_error_set(
+                err, CUBBY_E_IMAGE, "%s: %s", what, text == NULL ? "unknown failure" : text);
+}
+
 static int archive_failure(struct stream *stream, cubby_error *err)
 {
         if (stream->failure.code != CUBBY_OK) {
@@ -141,11 +187,7 @@ static int archive_failure(struct stream *stream, cubby_error *err)
                         *err = stream->failure;
                 return -1;
         }
-        if (archive_errno(stream->archive) == ENOMEM)
-                return cubby_error_no_memory(err);
-        const char *text = archive_error_string(stream->archive);
-        return cubby_error_set(err, CUBBY_E_IMAGE, "cannot be unpacked: %s",
-                text == NULL ? "unknown failure" : text);
+        return archive_failed(stream->archive, "cannot be unpacked", err);
 }
 
 static int open_archive(struct stream *stream, cubby_error *err)

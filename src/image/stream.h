@@ -39,6 +39,10 @@ int digest_of(const void *data, size_t size, char ret[DIGEST_BYTES], cubby_error
 /* True for exactly "sha256:" and 64 lower case hex digits. */
 bool digest_valid(const char *digest);
 
+/* The error of a reader of libarchive; `what` begins the sentence. Returns -1. */
+struct archive;
+int archive_failed(struct archive *archive, const char *what, cubby_error *err);
+
 struct stream;
 
 /* The blob must outlive the stream. `usage` spans all streams of an image. */

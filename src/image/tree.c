@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/tree.h"
 
+#include "base/clock.h"
 #include "image/image.h"
 
 #include <search.h>
@@ -19,6 +20,8 @@ const struct image_limits image_limits_default = {
         .path_depth = LIMIT_PATH_DEPTH,
         .path_bytes = LIMIT_PATH_BYTES,
         .xattr_bytes = LIMIT_XATTR_BYTES,
+        .metadata_bytes = LIMIT_METADATA_BYTES,
+        .deadline_ms = DEADLINE_NEVER,
 };
 
 struct tree {
@@ -27,7 +30,8 @@ struct tree {
         void *data;
         struct inode *root;
         uint32_t layer;
-        uint64_t put_count; /* entries ever put, which is what LIMIT_ENTRIES bounds */
+        uint64_t put_count;      /* entries ever put, which is what LIMIT_ENTRIES bounds */
+        uint64_t metadata_bytes; /* of names, link targets and attributes ever put */
 };
 
 const char *quote_name(char ret[QUOTED_MAX], const char *name)
@@ -127,6 +131,27 @@ static void entry_remove(struct tree *tree, struct inode *folder, struct dentry 
         free(entry);
 }
 
+/* An entry is small, what is said of it need not be: all of it stays in memory. */
+static int count_metadata(struct tree *tree, uint64_t bytes, cubby_error *err)
+{
+        if (bytes > tree->limits->metadata_bytes - tree->metadata_bytes)
+                return cubby_error_set(err, CUBBY_E_LIMIT,
+                        "the image's names, link targets and attributes have more than %llu bytes "
+                        "(LIMIT_METADATA_BYTES)",
+                        (unsigned long long)tree->limits->metadata_bytes);
+        tree->metadata_bytes += bytes;
+        return 0;
+}
+
+static uint64_t facts_bytes(const struct entry_facts *facts)
+{
+        uint64_t bytes = S_ISLNK(facts->mode) ? strlen(facts->target) : 0;
+        for (size_t i = 0; facts->xattrs != NULL && i < facts->xattrs->count; i++)
+                bytes += sizeof facts->xattrs->items[i] + strlen(facts->xattrs->items[i].name) +
+                        facts->xattrs->items[i].size;
+        return bytes;
+}
+
 static struct dentry *entry_new(
         const char *name, size_t length, struct inode *inode, uint32_t layer)
 {
@@ -144,6 +169,8 @@ static struct dentry *entry_new(
 static int folder_insert(struct tree *tree, struct inode *folder, const char *name,
         struct inode *inode, cubby_error *err)
 {
+        if (count_metadata(tree, strlen(name), err) < 0)
+                return -1;
         struct dentry *entry = entry_new(name, strlen(name), inode, tree->layer);
         if (entry == NULL)
                 return cubby_error_no_memory(err);
@@ -317,6 +344,14 @@ static int walk_link(
         return 0;
 }
 
+/* Counts a folder as touched by this layer, and all above it: none of them may be
+ * removed as a whole. Above one that is touched all are. */
+static void touch(const struct tree *tree, struct inode *folder)
+{
+        for (; folder->layer != tree->layer; folder = folder->folder.parent)
+                folder->layer = tree->layer;
+}
+
 /*
  * Finds the folder at `path`, from the tree's root, following links. With
  * `create`, missing folders are made and all on the way count as touched by this
@@ -348,6 +383,7 @@ static int walk_to_folder(struct tree *tree, const char *path, size_t length, bo
                                 *ret = NULL;
                                 return 0;
                         }
+                        touch(tree, walk.folder);
                         if (make_folder(tree, walk.folder, name, &walk.folder, err) < 0)
                                 return -1;
                 } else if (S_ISDIR(entry->inode->mode)) {
@@ -364,9 +400,8 @@ static int walk_to_folder(struct tree *tree, const char *path, size_t length, bo
                                 "the parent '%s' is not a folder", quote_name(quoted, name));
                 }
         }
-        for (struct inode *up = walk.folder; create && up->layer != tree->layer;
-                up = up->folder.parent)
-                up->layer = tree->layer;
+        if (create)
+                touch(tree, walk.folder);
         *ret = walk.folder;
         return 0;
 }
@@ -431,6 +466,8 @@ int tree_put(struct tree *tree, const char *path, struct entry_facts *facts, cub
 {
         struct inode *folder = NULL;
         const char *name = NULL;
+        if (count_metadata(tree, facts_bytes(facts), err) < 0)
+                return -1;
         if (path[0] == '\0') {
                 if (!S_ISDIR(facts->mode))
                         return cubby_error_set(

@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "kernel/expand.h"
 
+#include <inttypes.h>
 #include <ctype.h>
 #include <elf.h>
 #include <errno.h>
@@ -49,8 +50,9 @@ int bzimage_locate(const uint8_t *head, size_t head_size, uint64_t file_size, st
                 return cubby_error_set(err, CUBBY_E_KERNEL, "the boot image holds no kernel");
         if (offset > file_size || size > file_size - offset)
                 return cubby_error_set(err, CUBBY_E_KERNEL,
-                        "the boot image is truncated: its kernel ends at byte %llu of %llu",
-                        (unsigned long long)(offset + size), (unsigned long long)file_size);
+                        "the boot image is truncated: its kernel ends at byte %" PRIu64
+                        " of %" PRIu64,
+                        offset + size, file_size);
         *ret = (struct bzimage){.payload_offset = offset, .payload_size = size};
         return 0;
 }

@@ -17,7 +17,7 @@
 
 static int make_folder(int dir_fd, const char *name, cubby_error *err)
 {
-        int fd = mkdirat(dir_fd, name, 0700) < 0
+        int fd = dir_make_at(dir_fd, name, 0700) < 0
                 ? -1
                 : openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0)
@@ -60,7 +60,7 @@ void draft_end(struct store_draft *draft)
         close_quietly(take_fd(&draft->work_fd));
         if (draft->lock_fd >= 0)
                 (void)dir_remove_at(home_folder(draft->home, HOME_TMP), draft->name, NULL);
-        close_quietly(take_fd(&draft->lock_fd));
+        home_unlock(take_fd(&draft->lock_fd));
 }
 
 static int list_modules(int modules_fd, struct kernel_manifest *manifest, cubby_error *err)

@@ -98,7 +98,7 @@ static int add_modules(struct archive *cpio, int modules_fd, cubby_error *err)
         if (loaded == NULL)
                 return cubby_error_no_memory(err);
         size_t count = 0;
-        for (; module_table[count].name != NULL && count < KERNEL_MODULES_MAX; count++)
+        for (; count < KERNEL_MODULES_MAX && module_table[count].name != NULL; count++)
                 buffer_init(&loaded[count].content, MODULE_SIZE_MAX);
         if (load_modules(modules_fd, loaded, count, err) < 0)
                 return -1;
@@ -163,7 +163,7 @@ static int make(struct home *home, int kernel_fd, const char *name, const struct
 {
         char work[32];
         AUTO_FD int work_fd = -1;
-        AUTO_FD int lock_fd = -1;
+        AUTO_LOCK int lock_fd = -1;
         AUTO_FD int modules_fd =
                 openat(kernel_fd, "modules", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (modules_fd < 0)
@@ -200,7 +200,7 @@ int kernel_open(struct home *home, const struct kernel *kernel, const char *agen
 {
         struct kernel_manifest manifest;
         AUTO_FD int kernel_fd = -1;
-        AUTO_FD int lock_fd = -1;
+        AUTO_LOCK int lock_fd = -1;
         AUTO_BUFFER struct buffer agent;
         buffer_init(&agent, AGENT_SIZE_MAX);
         char digest[KERNEL_DIGEST_SIZE];
@@ -221,7 +221,9 @@ int kernel_open(struct home *home, const struct kernel *kernel, const char *agen
         if (initramfs_fd < 0) {
                 if (home_lock(home, "initramfs", true, deadline_after_ms(LOCK_TIMEOUT_MS), &lock_fd,
                             err) < 0 ||
-                        make(home, kernel_fd, name, &agent, err) < 0)
+                        /* another process may have been faster */
+                        (faccessat(kernel_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 &&
+                                make(home, kernel_fd, name, &agent, err) < 0))
                         return cubby_error_wrap(err, "making the initramfs");
                 initramfs_fd = openat(kernel_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
                 if (initramfs_fd < 0)

@@ -209,7 +209,7 @@ static int make_from_package(
 {
         char name[32];
         AUTO_FD int folder_fd = -1;
-        AUTO_FD int lock_fd = -1;
+        AUTO_LOCK int lock_fd = -1;
         AUTO_FD int deb_fd = -1;
         AUTO_FREE char *path = NULL;
         if (home_make_temporary(work->home, name, &folder_fd, &lock_fd, err) < 0)
@@ -248,7 +248,7 @@ int kernel_ensure(struct home *home, const char *source, kernel_progress progres
                 return cubby_error_set(err, CUBBY_E_NOT_FOUND,
                         "'%s' is neither an unpacked kernel nor a file", source);
 
-        AUTO_FD int lock_fd = -1;
+        AUTO_LOCK int lock_fd = -1;
         if (home_lock(home, LOCK_NAME, true, deadline_after_ms(LOCK_TIMEOUT_MS), &lock_fd, err) < 0)
                 return cubby_error_wrap(err, "preparing the guest kernel");
         int result = 0;

@@ -19,6 +19,17 @@ struct kernel {
 
 void kernel_clear(struct kernel *kernel);
 
+/* An unpacked kernel. */
+struct kernel_entry {
+        char *version;
+        char *digest;
+        uint64_t disk_bytes; /* of all its files */
+};
+
+/* Newest first; the first one is the default. Damaged ones are passed over. */
+int kernel_list(struct home *home, struct kernel_entry **ret, size_t *ret_count, cubby_error *err);
+void kernel_list_free(struct kernel_entry *entries, size_t count);
+
 /*
  * source NULL: newest unpacked one, else the host's /boot (with /lib/modules),
  * else the distribution's package (apt-get download into tmp/; installs

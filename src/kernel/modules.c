@@ -104,7 +104,7 @@ int module_store(int folder_fd, const struct module *module, bool compressed, co
         (void)snprintf(name, sizeof name, "%s.ko", module->name);
         AUTO_FD int fd = openat(
                 folder_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-        if (fd < 0 || write_whole(fd, data, size) < 0 || fsync(fd) < 0)
+        if (fd < 0 || fchmod(fd, 0644) < 0 || write_whole(fd, data, size) < 0 || fsync(fd) < 0)
                 return cubby_error_errno(err, errno, "writing module '%s'", name);
         return 0;
 }

@@ -16,7 +16,6 @@
 
 #define MANIFEST_SIZE_MAX (16U * 1024)
 #define MANIFEST_HEAD "cubby-kernel 1\n"
-#define KERNELS_MAX 1000U
 
 bool kernel_version_valid(const char *version)
 {
@@ -163,8 +162,7 @@ int store_open(struct home *home, const char *version, struct kernel_manifest *r
         return 0;
 }
 
-/* Calls visit for each whole kernel until it returns true. */
-static int store_walk(struct home *home,
+int store_walk(struct home *home,
         bool (*visit)(const char *version, const struct kernel_manifest *manifest, void *data),
         void *data, cubby_error *err)
 {

@@ -18,6 +18,7 @@
 #define KERNEL_DIGEST_SIZE 65U /* hex SHA-256 with the NUL */
 #define KERNEL_SOURCE_MAX 128U
 #define KERNEL_MODULES_MAX 64U
+#define KERNELS_MAX 1000U /* more are not looked at */
 
 struct kernel_manifest {
         char digest[KERNEL_DIGEST_SIZE]; /* of vmlinux */
@@ -40,6 +41,10 @@ bool kernel_version_valid(const char *version);
 /* Checks that everything the manifest names is there. `*ret_fd`: the folder. */
 int store_open(struct home *home, const char *version, struct kernel_manifest *ret, int *ret_fd,
         cubby_error *err);
+/* Calls visit for each whole kernel, at most KERNELS_MAX, until it returns true. */
+int store_walk(struct home *home,
+        bool (*visit)(const char *version, const struct kernel_manifest *manifest, void *data),
+        void *data, cubby_error *err);
 /* The newest whole kernel; CUBBY_E_NOT_FOUND when there is none. */
 int store_newest(struct home *home, char ret[KERNEL_VERSION_MAX], cubby_error *err);
 /* The kernel that was made from this source file; CUBBY_E_NOT_FOUND. */

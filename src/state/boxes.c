@@ -52,15 +52,18 @@ static int read_row(sqlite3_stmt *row, struct box_record *ret, cubby_error *err)
 {
         int64_t slot = sqlite3_column_int64(row, 3);
         struct box_record record = {
-                .id = db_text(row, 0),
-                .name = db_text(row, 1),
-                .image_id = db_text(row, 2),
                 .slot = slot < 1 || slot > SLOT_MAX ? UINT32_MAX : (uint32_t)slot,
                 .created_ns = sqlite3_column_int64(row, 4),
         };
-        if (!record_valid(&record)) {
+        int result = 0;
+        if (db_text(row, 0, &record.id, err) < 0 || db_text(row, 1, &record.name, err) < 0 ||
+                db_text(row, 2, &record.image_id, err) < 0)
+                result = -1;
+        else if (!record_valid(&record))
+                result = cubby_error_set(err, CUBBY_E_CORRUPT, "a box record has a bad value");
+        if (result < 0) {
                 box_record_clear(&record);
-                return cubby_error_set(err, CUBBY_E_CORRUPT, "a box record has a bad value");
+                return -1;
         }
         *ret = record;
         return 0;

@@ -52,6 +52,9 @@ int db_error(struct db *db, const char *doing, cubby_error *err)
         case SQLITE_MISMATCH:
                 kind = CUBBY_E_CORRUPT;
                 break;
+        case SQLITE_CONSTRAINT:
+                kind = CUBBY_E_EXISTS;
+                break;
         case SQLITE_NOMEM:
                 kind = CUBBY_E_NO_MEMORY;
                 break;
@@ -121,12 +124,18 @@ int db_execute(
         return db_step(db, statement, err) < 0 ? -1 : 0;
 }
 
-char *db_text(sqlite3_stmt *statement, int column)
+int db_text(sqlite3_stmt *statement, int column, char **ret, cubby_error *err)
 {
-        if (sqlite3_column_type(statement, column) != SQLITE_TEXT)
-                return NULL;
+        if (sqlite3_column_type(statement, column) != SQLITE_TEXT) {
+                *ret = NULL;
+                return 0;
+        }
         const unsigned char *text = sqlite3_column_text(statement, column);
-        return text == NULL ? NULL : strdup((const char *)text);
+        char *copied = text == NULL ? NULL : strdup((const char *)text);
+        if (copied == NULL) /* must not look like damage, which would be mended */
+                return cubby_error_no_memory(err);
+        *ret = copied;
+        return 0;
 }
 
 int db_make_schema(struct db *db, cubby_error *err)
@@ -345,7 +354,7 @@ static int run_once(
         struct home *home, enum run_mode mode, db_work work, void *data, cubby_error *err)
 {
         /* Held as long as the transaction: nobody swaps the database beneath it. */
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_lock(home, "db", false, deadline_after_ms(DB_LOCK_MS), &lock, err) < 0)
                 return -1;
         struct db db = {0};

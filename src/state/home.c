@@ -92,11 +92,11 @@ static int open_folders(struct home *home, cubby_error *err)
         if (home->folders[HOME_ROOT] < 0)
                 return -1;
         int root = home->folders[HOME_ROOT];
-        if (mkdirat(root, "blobs", 0700) < 0 && errno != EEXIST)
+        if (dir_make_at(root, "blobs", 0700) < 0 && errno != EEXIST)
                 return cubby_error_errno(err, errno, "making folder '%s/blobs'", home->path);
         for (int i = HOME_ROOT + 1; i < HOME_FOLDER_COUNT; i++) {
                 const char *name = folder_names[i];
-                if (mkdirat(root, name, 0700) < 0 && errno != EEXIST)
+                if (dir_make_at(root, name, 0700) < 0 && errno != EEXIST)
                         return cubby_error_errno(
                                 err, errno, "making folder '%s/%s'", home->path, name);
                 home->folders[i] =

@@ -49,10 +49,20 @@ const struct log *home_log(const struct home *home);
 
 /*
  * Named locks between processes and threads; the descriptor that comes back is
- * the lock, close it to let go. CUBBY_E_TIMEOUT at the deadline (monotonic ms).
+ * the lock, home_unlock lets go. CUBBY_E_TIMEOUT at the deadline (monotonic ms).
  */
 int home_lock(struct home *home, const char *name, bool exclusive, int64_t deadline_ms, int *ret_fd,
         cubby_error *err);
+/*
+ * Lets go and closes; -1 is allowed. To close alone is not enough: a fork of the
+ * embedding program has a copy of every descriptor, and a lock lives as long as one.
+ */
+void home_unlock(int lock_fd);
+static inline void cleanup_lock(int *lock_fd)
+{
+        home_unlock(*lock_fd);
+}
+#define AUTO_LOCK __attribute__((cleanup(cleanup_lock)))
 
 /* The same, alone, for names that are as many as conversations: the file goes
  * with its last holder. */
@@ -61,13 +71,14 @@ int home_lock_briefly(
 void home_unlock_briefly(struct home *home, const char *name, int *fd);
 
 /*
- * A private folder under tmp/ that `home_sweep` leaves alone while the caller's
- * lock descriptor is open. `ret_name` (32 bytes) is its name beneath HOME_TMP.
+ * A private folder under tmp/ that `home_sweep` leaves alone until home_unlock of the
+ * caller's lock descriptor. `ret_name` (32 bytes) is its name beneath HOME_TMP.
  */
 int home_make_temporary(
         struct home *home, char ret_name[32], int *ret_dir_fd, int *ret_lock_fd, cubby_error *err);
 
-/* Removes temporaries whose maker is dead; returns bytes freed. */
+/* Removes temporaries whose maker is dead; returns bytes freed. What cannot be removed
+ * goes to the log. */
 int home_sweep(struct home *home, uint64_t *ret_bytes, cubby_error *err);
 
 /* Bytes that a file or a folder with all in it takes on the disk; 0 when missing. */

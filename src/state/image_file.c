@@ -39,13 +39,19 @@ int image_file_write(struct home *home, const struct image_file *file, cubby_err
 {
         const struct image_record *record = &file->record;
         AUTO_JSON json_t *names = json_array();
+        if (names == NULL)
+                return cubby_error_no_memory(err);
         for (size_t i = 0; i < file->name_count; i++)
                 if (json_array_append_new(names, json_string(file->names[i])) < 0)
                         return cubby_error_no_memory(err);
-        AUTO_JSON json_t *root = json_pack("{s:i, s:s, s:O, s:s, s:s, s:s, s:I, s:I}", "version",
-                FILE_VERSION, "id", record->id, "names", names, "manifest", record->manifest,
-                "config", record->config, "architecture", record->architecture, "disk_bytes",
-                (json_int_t)record->disk_bytes, "created_ns", (json_int_t)record->created_ns);
+        json_error_t problem;
+        AUTO_JSON json_t *root = json_pack_ex(&problem, 0,
+                "{s:i, s:s, s:O, s:s, s:s, s:s, s:I, s:I}", "version", FILE_VERSION, "id",
+                record->id, "names", names, "manifest", record->manifest, "config", record->config,
+                "architecture", record->architecture, "disk_bytes", (json_int_t)record->disk_bytes,
+                "created_ns", (json_int_t)record->created_ns);
+        if (root == NULL && json_error_code(&problem) != json_error_invalid_utf8)
+                return cubby_error_no_memory(err);
         if (root == NULL)
                 return cubby_error_set(err, CUBBY_E_INVALID,
                         "image %s has a manifest or config that is not UTF-8", record->id);
@@ -141,6 +147,8 @@ int image_file_read(struct home *home, const char *hex, struct image_file *ret, 
         json_error_t problem;
         AUTO_JSON json_t *root =
                 json_loadb((const char *)text.data, text.size, JSON_REJECT_DUPLICATES, &problem);
+        if (root == NULL && json_error_code(&problem) == json_error_out_of_memory)
+                return cubby_error_no_memory(err);
         if (root == NULL)
                 return cubby_error_set(
                         err, CUBBY_E_CORRUPT, "'images/%s' is no JSON: %s", name, problem.text);

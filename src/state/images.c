@@ -71,15 +71,16 @@ static int check_record(const struct image_record *record, int code, cubby_error
 static int read_row(sqlite3_stmt *row, struct image_record *ret, cubby_error *err)
 {
         struct image_record record = {
-                .id = db_text(row, 0),
-                .manifest = db_text(row, 1),
-                .config = db_text(row, 2),
-                .architecture = db_text(row, 3),
                 .disk_bytes = (uint64_t)sqlite3_column_int64(row, 4),
                 .created_ns = sqlite3_column_int64(row, 5),
         };
-        if (sqlite3_column_count(row) > 6)
-                record.name = db_text(row, 6);
+        if (db_text(row, 0, &record.id, err) < 0 || db_text(row, 1, &record.manifest, err) < 0 ||
+                db_text(row, 2, &record.config, err) < 0 ||
+                db_text(row, 3, &record.architecture, err) < 0 ||
+                (sqlite3_column_count(row) > 6 && db_text(row, 6, &record.name, err) < 0)) {
+                image_record_clear(&record);
+                return -1;
+        }
         if (check_record(&record, CUBBY_E_CORRUPT, err) < 0) {
                 image_record_clear(&record);
                 return -1;
@@ -109,14 +110,14 @@ static int append_row(sqlite3_stmt *row, struct record_list *list, cubby_error *
         return 0;
 }
 
+static const char list_query[] = "SELECT " IMAGE_COLUMNS ", n.name FROM images i LEFT JOIN names n"
+                                 " ON n.image_id = i.id ORDER BY i.created_ns DESC, i.id, n.name";
+
 static int list_work(struct db *db, void *data, cubby_error *err)
 {
         struct record_list list = {0};
         AUTO_STATEMENT sqlite3_stmt *rows = NULL;
-        int more = db_prepare(db,
-                "SELECT " IMAGE_COLUMNS ", n.name FROM images i LEFT JOIN names n"
-                " ON n.image_id = i.id ORDER BY i.created_ns DESC, i.id, n.name",
-                &rows, err);
+        int more = db_prepare(db, list_query, &rows, err);
         while (more == 0 && (more = db_step(db, rows, err)) == 1)
                 more = append_row(rows, &list, err);
         if (more < 0) {
@@ -140,10 +141,15 @@ int image_record_list(
 
 int images_verify(struct db *db, cubby_error *err)
 {
-        struct record_list list = {0};
-        if (list_work(db, &list, err) < 0)
+        AUTO_STATEMENT sqlite3_stmt *rows = NULL;
+        int more = db_prepare(db, list_query, &rows, err);
+        while (more == 0 && (more = db_step(db, rows, err)) == 1) {
+                struct image_record record = {0};
+                more = read_row(rows, &record, err);
+                image_record_clear(&record); /* one at a time: manifests are large */
+        }
+        if (more < 0)
                 return -1;
-        image_record_list_free(list.records, list.count);
         AUTO_STATEMENT sqlite3_stmt *lost = NULL;
         if (db_prepare(db, "SELECT 1 FROM names WHERE image_id NOT IN (SELECT id FROM images)",
                     &lost, err) < 0)
@@ -167,7 +173,9 @@ static int resolve(
         if (row < 0)
                 return -1;
         if (row == 1) {
-                char *id = db_text(named, 0);
+                char *id = NULL;
+                if (db_text(named, 0, &id, err) < 0)
+                        return -1;
                 if (id == NULL)
                         return cubby_error_set(err, CUBBY_E_CORRUPT, "a name has no image");
                 *ret_id = id;
@@ -190,7 +198,9 @@ static int resolve(
                 return -1;
         if (row == 0)
                 return cubby_error_set(err, CUBBY_E_NOT_FOUND, "there is no image '%s'", image);
-        AUTO_FREE char *id = db_text(numbered, 0);
+        AUTO_FREE char *id = NULL;
+        if (db_text(numbered, 0, &id, err) < 0)
+                return -1;
         if (id == NULL)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "an image record has a bad id");
         row = db_step(db, numbered, err);
@@ -233,7 +243,9 @@ static int load_names(struct db *db, const char *id, struct image_file *file, cu
                 if (names == NULL)
                         return cubby_error_no_memory(err);
                 file->names = names;
-                char *name = db_text(rows, 0);
+                char *name = NULL;
+                if (db_text(rows, 0, &name, err) < 0)
+                        return -1;
                 if (name == NULL)
                         return cubby_error_set(err, CUBBY_E_CORRUPT, "an image has a bad name");
                 names[file->name_count++] = name;

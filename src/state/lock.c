@@ -26,7 +26,7 @@ static bool lock_name_valid(const char *name)
 {
         size_t length =
                 strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
-        return length > 0 && length <= LOCK_NAME_MAX && name[length] == '\0' && name[0] != '.';
+        return length > 0 && length <= LOCK_NAME_MAX && name[0] != '.' && length == strlen(name);
 }
 
 static void pause_ms(int64_t ms)
@@ -56,13 +56,34 @@ static int lock_until(int fd, int how, int64_t deadline_ms)
         }
 }
 
+/* Under an odd umask a lock is made that its owner cannot open a second time. */
+static int open_lock(int locks, const char *name)
+{
+        int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+        struct stat info;
+        AUTO_FD int fd = openat(locks, name, flags, 0600);
+        if (fd < 0 && errno == EACCES && fchmodat(locks, name, 0600, 0) == 0)
+                fd = openat(locks, name, flags, 0600);
+        if (fd < 0 || fstat(fd, &info) < 0)
+                return -1;
+        if ((info.st_mode & 0600) != 0600 && fchmod(fd, 0600) < 0)
+                return -1;
+        return take_fd(&fd);
+}
+
+void home_unlock(int lock_fd)
+{
+        if (lock_fd >= 0)
+                (void)flock(lock_fd, LOCK_UN);
+        close_quietly(lock_fd);
+}
+
 int home_lock(struct home *home, const char *name, bool exclusive, int64_t deadline_ms, int *ret_fd,
         cubby_error *err)
 {
         if (!lock_name_valid(name))
                 return cubby_error_set(err, CUBBY_E_INVALID, "'%s' is no name for a lock", name);
-        AUTO_FD int fd = openat(home_folder(home, HOME_LOCKS), name,
-                O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        AUTO_FD int fd = open_lock(home_folder(home, HOME_LOCKS), name);
         if (fd < 0)
                 return cubby_error_errno(err, errno, "opening the lock '%s'", name);
         if (lock_until(fd, exclusive ? LOCK_EX : LOCK_SH, deadline_ms) < 0) {
@@ -139,13 +160,13 @@ int home_make_temporary(
                         return cubby_error_errno(err, errno, "choosing a temporary name");
                 char name[32];
                 (void)snprintf(name, sizeof name, "w-%016" PRIx64, number);
-                if (mkdirat(tmp, name, 0700) < 0) {
+                if (dir_make_at(tmp, name, 0700) < 0) {
                         if (errno == EEXIST)
                                 continue;
                         return cubby_error_errno(
                                 err, errno, "making a folder in '%s/tmp'", home_path(home));
                 }
-                AUTO_FD int lock = -1;
+                AUTO_LOCK int lock = -1;
                 int claimed = claim_temporary(home, name, &lock);
                 if (claimed < 0)
                         return cubby_error_errno(err, errno, "locking '%s'", name);
@@ -153,7 +174,7 @@ int home_make_temporary(
                         continue;
                 AUTO_FD int dir =
                         openat(tmp, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-                if (dir < 0 || fchmod(dir, 0700) < 0) /* whatever the umask is */
+                if (dir < 0)
                         return cubby_error_errno(err, errno, "opening '%s'", name);
                 memcpy(ret_name, name, sizeof name);
                 *ret_dir_fd = take_fd(&dir);
@@ -191,22 +212,54 @@ uint64_t home_usage_at(int dir_fd, const char *name)
         return usage_at(dir_fd, name, 0);
 }
 
-/* One entry of tmp/. A plain file there is a leftover by itself. */
-static int sweep_entry(struct home *home, const char *name, uint64_t *freed, cubby_error *err)
+/* One entry of tmp/. A plain file there is a leftover by itself. What cannot be removed
+ * is said and left: it must not keep anybody out of the home. */
+static void sweep_entry(struct home *home, const char *name, uint64_t *freed)
 {
-        AUTO_FD int lock = -1;
+        cubby_error problem = {0};
+        AUTO_LOCK int lock = -1;
         int claimed = claim_temporary(home, name, &lock);
-        if (claimed < 0 && errno != ENOTDIR && errno != ELOOP)
-                return cubby_error_errno(err, errno, "locking 'tmp/%s'", name);
+        int why = errno;
         if (claimed == 0)
-                return 0;
+                return;
         int tmp = home_folder(home, HOME_TMP);
         uint64_t size = home_usage_at(tmp, name);
-        if (dir_remove_at(tmp, name, err) < 0)
-                return -1;
+        if (claimed < 0 && why != ENOTDIR && why != ELOOP)
+                (void)cubby_error_errno(&problem, why, "locking it");
+        else
+                (void)dir_remove_at(tmp, name, &problem);
+        if (problem.code != CUBBY_OK) {
+                log_line(home_log(home), LOG_WARNING, "the leftover tmp/%s stays: %s", name,
+                        problem.message);
+                return;
+        }
         *freed += size;
         log_line(home_log(home), LOG_INFO, "removed a leftover, tmp/%s", name);
-        return 0;
+}
+
+/*
+ * Drafts of image records whose writer was killed. They are written in transactions
+ * only, which hold the lock "db"; while somebody has it, a later sweep finds them.
+ */
+static void sweep_drafts(struct home *home, uint64_t *freed)
+{
+        int images = home_folder(home, HOME_IMAGES);
+        AUTO_LOCK int lock = -1;
+        int fd = openat(images, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        AUTO_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+        if (dir == NULL) {
+                close_quietly(fd);
+                return;
+        }
+        for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+                if (!file_is_draft(entry->d_name))
+                        continue;
+                if (lock < 0 && home_lock(home, "db", true, 0, &lock, NULL) < 0)
+                        return;
+                uint64_t size = home_usage_at(images, entry->d_name);
+                if (unlinkat(images, entry->d_name, 0) == 0)
+                        *freed += size;
+        }
 }
 
 int home_sweep(struct home *home, uint64_t *ret_bytes, cubby_error *err)
@@ -228,11 +281,11 @@ int home_sweep(struct home *home, uint64_t *ret_bytes, cubby_error *err)
                         break;
                 if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
                         continue;
-                if (sweep_entry(home, entry->d_name, &freed, err) < 0)
-                        return cubby_error_wrap(err, "sweeping the home");
+                sweep_entry(home, entry->d_name, &freed);
         }
         if (errno != 0)
                 return cubby_error_errno(err, errno, "reading '%s/tmp'", home_path(home));
+        sweep_drafts(home, &freed);
         if (ret_bytes != NULL)
                 *ret_bytes = freed;
         return 0;

@@ -77,8 +77,8 @@ int db_step(struct db *db, sqlite3_stmt *statement, cubby_error *err);
 /* A statement with up to two texts and without rows. */
 int db_execute(
         struct db *db, const char *sql, const char *first, const char *second, cubby_error *err);
-/* Copies of text columns; NULL when the column is no text or memory ran out. */
-char *db_text(sqlite3_stmt *statement, int column);
+/* A copy of a text column; *ret is NULL when it holds no text, as in a damaged row. */
+int db_text(sqlite3_stmt *statement, int column, char **ret, cubby_error *err);
 int db_make_schema(struct db *db, cubby_error *err);
 
 /* Every row of the kind passes its checks. */

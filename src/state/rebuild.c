@@ -37,7 +37,13 @@ static int list_folder(int folder, struct name_list *list, cubby_error *err)
         if (dir == NULL)
                 return cubby_error_errno(err, errno, "reading a folder of the home");
         (void)take_fd(&fd);
-        for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+        for (;;) {
+                errno = 0;
+                const struct dirent *entry = readdir(dir);
+                if (entry == NULL && errno != 0)
+                        return cubby_error_errno(err, errno, "reading a folder of the home");
+                if (entry == NULL)
+                        return 0;
                 if (entry->d_name[0] == '.' || list->count >= RECORDS_MAX)
                         continue;
                 char **more = reallocarray(list->names, list->count + 1, sizeof *list->names);
@@ -49,7 +55,23 @@ static int list_folder(int folder, struct name_list *list, cubby_error *err)
                         return cubby_error_no_memory(err);
                 list->count++;
         }
-        return 0;
+}
+
+/* A record that is itself at fault is passed over. With any other failure the new
+ * database would lack what is there: no database is made. */
+static bool at_fault(const cubby_error *problem)
+{
+        switch (problem->code) {
+        case CUBBY_E_CORRUPT:
+        case CUBBY_E_INVALID:   /* no regular file */
+        case CUBBY_E_LIMIT:     /* too large */
+        case CUBBY_E_NOT_FOUND: /* never written */
+        case CUBBY_E_EXISTS:    /* what it claims is taken */
+        case CUBBY_E_PERMISSION:
+                return true;
+        default: /* a link or a folder in the file's place, which is not opened */
+                return problem->sys_errno == ELOOP || problem->sys_errno == ENOTDIR;
+        }
 }
 
 static int newest_first(const void *left, const void *right)
@@ -75,8 +97,7 @@ static int read_images(struct home *home, const struct name_list *list, struct i
                         (*count)++;
                         continue;
                 }
-                if (problem.code == CUBBY_E_CORRUPT || problem.code == CUBBY_E_INVALID ||
-                        problem.code == CUBBY_E_LIMIT) {
+                if (at_fault(&problem)) {
                         log_line(&home->log, LOG_WARNING, "an image record is lost: %s",
                                 problem.message);
                         continue;
@@ -110,43 +131,55 @@ static int index_images(struct db *db, cubby_error *err)
         return result;
 }
 
-/* The few fields of config.json that the index holds. The box layer checks all. */
-static int read_box(struct home *home, const char *id, struct box_record *ret)
+static int parse_box(const json_t *root, const char *id, struct box_record *ret, cubby_error *err)
 {
-        AUTO_FD int dir = openat(
-                home->folders[HOME_BOXES], id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (dir < 0)
-                return -1;
-        AUTO_BUFFER struct buffer text;
-        buffer_init(&text, BOX_FILE_MAX);
-        if (file_read_at(dir, "config.json", &text, NULL) < 0)
-                return -1;
-        json_t *root = json_loadb((const char *)text.data, text.size, JSON_REJECT_DUPLICATES, NULL);
         const char *stored_id = NULL;
         const char *name = NULL;
         const char *image_id = NULL;
         json_int_t slot = 0;
         json_int_t created_ns = 0;
-        struct box_record record = {0};
-        if (root != NULL &&
-                json_unpack(root, "{s:s, s:s, s:s, s:I, s:I}", "id", &stored_id, "name", &name,
-                        "image_id", &image_id, "slot", &slot, "created_ns", &created_ns) == 0 &&
-                strcmp(stored_id, id) == 0 && box_name_valid(name) && image_id_valid(image_id) &&
-                slot >= 1 && slot <= SLOT_MAX && created_ns >= 0)
-                record = (struct box_record){
-                        .id = strdup(id),
-                        .name = strdup(name),
-                        .image_id = strdup(image_id),
-                        .slot = (uint32_t)slot,
-                        .created_ns = created_ns,
-                };
-        json_decref(root);
+        if (json_unpack((json_t *)(uintptr_t)root, "{s:s, s:s, s:s, s:I, s:I}", "id", &stored_id,
+                    "name", &name, "image_id", &image_id, "slot", &slot, "created_ns",
+                    &created_ns) < 0 ||
+                strcmp(stored_id, id) != 0 || !box_name_valid(name) || !image_id_valid(image_id) ||
+                slot < 1 || slot > SLOT_MAX || created_ns < 0)
+                return cubby_error_set(err, CUBBY_E_CORRUPT, "its config.json has a bad value");
+        struct box_record record = {
+                .id = strdup(id),
+                .name = strdup(name),
+                .image_id = strdup(image_id),
+                .slot = (uint32_t)slot,
+                .created_ns = created_ns,
+        };
         if (record.id == NULL || record.name == NULL || record.image_id == NULL) {
                 box_record_clear(&record);
-                return -1;
+                return cubby_error_no_memory(err);
         }
         *ret = record;
         return 0;
+}
+
+/* The few fields of config.json that the index holds. The box layer checks all. */
+static int read_box(struct home *home, const char *id, struct box_record *ret, cubby_error *err)
+{
+        AUTO_FD int dir = openat(
+                home->folders[HOME_BOXES], id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (dir < 0)
+                return cubby_error_errno(err, errno, "opening its folder");
+        AUTO_BUFFER struct buffer text;
+        buffer_init(&text, BOX_FILE_MAX);
+        if (file_read_at(dir, "config.json", &text, err) < 0)
+                return -1;
+        json_error_t problem;
+        json_t *root =
+                json_loadb((const char *)text.data, text.size, JSON_REJECT_DUPLICATES, &problem);
+        if (root == NULL)
+                return json_error_code(&problem) == json_error_out_of_memory
+                        ? cubby_error_no_memory(err)
+                        : cubby_error_set(err, CUBBY_E_CORRUPT, "its config.json is no JSON");
+        int result = parse_box(root, id, ret, err);
+        json_decref(root);
+        return result;
 }
 
 static int index_boxes(struct db *db, cubby_error *err)
@@ -157,12 +190,17 @@ static int index_boxes(struct db *db, cubby_error *err)
                 if (!box_id_valid(list.names[i]))
                         continue;
                 struct box_record record = {0};
-                if (read_box(db->home, list.names[i], &record) < 0 ||
-                        box_insert_row(db, &record, NULL) < 0)
-                        log_line(&db->home->log, LOG_WARNING,
-                                "box %s has no readable config.json, or its name or number is "
-                                "taken; it is left aside",
-                                list.names[i]);
+                cubby_error problem = {0};
+                if (read_box(db->home, list.names[i], &record, &problem) < 0 ||
+                        box_insert_row(db, &record, &problem) < 0) {
+                        log_line(&db->home->log, LOG_WARNING, "box %s is left aside: %s",
+                                list.names[i], problem.message);
+                        if (!at_fault(&problem)) {
+                                if (err != NULL)
+                                        *err = problem;
+                                result = -1;
+                        }
+                }
                 box_record_clear(&record);
         }
         free_names(&list);
@@ -241,6 +279,12 @@ static int make_new(struct home *home, cubby_error *err)
         for (size_t i = 0; i < sizeof leftovers / sizeof leftovers[0]; i++)
                 if (unlinkat(root, leftovers[i], 0) < 0 && errno != ENOENT)
                         return cubby_error_errno(err, errno, "removing '%s'", leftovers[i]);
+        /* empty, for SQLite to fill: it gives its other files the mode of this one */
+        AUTO_FD int fd =
+                openat(root, NEW_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0 || fchmod(fd, 0600) < 0)
+                return cubby_error_errno(err, errno, "making '%s'", NEW_NAME);
+        close_quietly(take_fd(&fd)); /* closed later it would take SQLite's locks away */
         AUTO_FREE char *path = NULL;
         if (asprintf(&path, "%s/" NEW_NAME, home->path) < 0)
                 return cubby_error_no_memory(err);
@@ -260,7 +304,7 @@ static int make_new(struct home *home, cubby_error *err)
 
 int db_rebuild(struct home *home, cubby_error *err)
 {
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_lock(home, "db", true, deadline_after_ms(REBUILD_LOCK_MS), &lock, err) < 0)
                 return -1;
         int needed = needs_rebuild(home, err);

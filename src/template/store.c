@@ -28,7 +28,7 @@ void template_close(struct template *template)
         for (int i = 0; i < TEMPLATE_FILE_COUNT; i++)
                 close_quietly(template->fds[i]);
         close_quietly(template->dir_fd);
-        close_quietly(template->lock_fd);
+        home_unlock(template->lock_fd);
         template_manifest_clear(&template->manifest);
         free(template);
 }
@@ -159,7 +159,7 @@ static int displace(struct home *home, const char *key, int temporary_fd, cubby_
                 return cubby_error_set(err, problem.code, "%s", problem.message);
         char lock_name[LOCK_NAME_SIZE];
         template_lock_name(key, lock_name);
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_lock(home, lock_name, true, deadline_after_ms(REMOVE_WAIT_MS), &lock, err) < 0)
                 return -1;
         log_line(home_log(home), LOG_WARNING, "replacing a damaged template: %s", problem.message);
@@ -211,7 +211,7 @@ int template_remove(struct home *home, const char *key, int64_t deadline_ms, uin
                 return cubby_error_set(err, CUBBY_E_INVALID, "'%s' is no key of a template", key);
         char lock_name[LOCK_NAME_SIZE];
         template_lock_name(key, lock_name);
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         cubby_error problem = {0};
         if (home_lock(home, lock_name, true, deadline_ms, &lock, &problem) < 0)
                 return cubby_error_set(err,
@@ -221,7 +221,7 @@ int template_remove(struct home *home, const char *key, int64_t deadline_ms, uin
         uint64_t bytes = home_usage_at(templates, key);
         char temporary[32];
         AUTO_FD int dir = -1;
-        AUTO_FD int dir_lock = -1;
+        AUTO_LOCK int dir_lock = -1;
         if (home_make_temporary(home, temporary, &dir, &dir_lock, err) < 0)
                 return cubby_error_wrap(err, "removing template %.12s", key);
         /* whole or not at all: what is left after a crash is swept with tmp/ */

@@ -48,7 +48,7 @@ class Library:
 
     class Error(ctypes.Structure):
         _fields_ = [("code", ctypes.c_int), ("sys_errno", ctypes.c_int),
-                    ("message", ctypes.c_char * 1024)]
+                    ("message", ctypes.c_char * 3072)]
 
     class OpenOptions(ctypes.Structure):
         _fields_ = [("size", ctypes.c_size_t), ("home", ctypes.c_char_p),

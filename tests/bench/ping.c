@@ -121,7 +121,7 @@ static struct client *start_shim(const char *program, int dir_fd, struct child *
         close_quietly(lock);
         struct shim_report report = {0};
         while (recv(ends[0], &report, sizeof report, 0) == sizeof report &&
-                report.kind == REPORT_PROGRESS)
+                report.kind != REPORT_READY && report.kind != REPORT_FAILED)
                 ;
         close_quietly(ends[0]);
         (void)snprintf(error.message, sizeof error.message, "%s", report.text);

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -89,6 +90,53 @@ static void test_ends(void **state)
                 expect(box, CUBBY_BOX_STOPPED, "exited", rows[i].exit_code);
                 remove_box(box);
         }
+}
+
+struct waiter {
+        cubby_box *box;
+        pthread_t thread;
+        int result, code;
+        cubby_error err;
+};
+
+static void *wait_for_box(void *data)
+{
+        struct waiter *waiter = data;
+        waiter->result = cubby_box_wait(waiter->box, SOON_MS, &waiter->code, &waiter->err);
+        return NULL;
+}
+
+/* The first who hears of the end removes the box; all hear how it ended. */
+static void test_many_waiters(void **state)
+{
+        struct place *place = *state;
+        struct waiter waiters[12];
+        cubby_error err = {0};
+        cubby_box_options options = CUBBY_INIT(cubby_box_options);
+        options.image = "small";
+        options.engine = "fake";
+        options.name = "brief";
+        options.command = LIST("sleep", "1");
+        options.auto_remove = true;
+        cubby_box *box = NULL;
+        assert_int_equal(fine(cubby_box_create(place->host, &options, &box, &err), &err), 0);
+        assert_int_equal(fine(cubby_box_start(box, &err), &err), 0);
+        for (size_t i = 0; i < sizeof waiters / sizeof waiters[0]; i++) {
+                waiters[i] = (struct waiter){.code = -1};
+                assert_int_equal(cubby_box_open(place->host, "brief", &waiters[i].box, &err), 0);
+                assert_int_equal(
+                        pthread_create(&waiters[i].thread, NULL, wait_for_box, &waiters[i]), 0);
+        }
+        for (size_t i = 0; i < sizeof waiters / sizeof waiters[0]; i++)
+                assert_int_equal(pthread_join(waiters[i].thread, NULL), 0);
+        for (size_t i = 0; i < sizeof waiters / sizeof waiters[0]; i++) {
+                assert_int_equal(fine(waiters[i].result, &waiters[i].err), 0);
+                assert_int_equal(waiters[i].code, 0);
+                cubby_box_close(waiters[i].box);
+        }
+        cubby_box_close(box);
+        assert_int_equal(cubby_box_open(place->host, "brief", &box, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_NOT_FOUND);
 }
 
 /* What does not start leaves a box that can be removed, and nothing running. */
@@ -443,6 +491,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 WITH_PLACE(test_life),
                 WITH_PLACE(test_ends),
+                WITH_PLACE(test_many_waiters),
                 WITH_PLACE(test_bad_starts),
                 WITH_PLACE(test_killed),
                 WITH_PLACE(test_ttl_and_auto_remove),

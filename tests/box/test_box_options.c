@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -244,6 +245,33 @@ static void test_names_made_up(void **state)
         assert_true(same < 10);
 }
 
+static void count_lines(void *data, int level, const char *line)
+{
+        assert_int_equal(level, LOG_WARNING);
+        assert_non_null(strstr(line, "no usable KVM here"));
+        ++*(int *)data;
+}
+
+/* Emulation is announced once for a home and a boot of the host. */
+static void test_emulation_is_announced_once(void **state)
+{
+        int lines = 0;
+        host.log = (struct log){.write = count_lines, .data = &lines};
+        box_announce_emulation(&host);
+        assert_int_equal(lines, 1);
+        box_announce_emulation(&host);
+        assert_int_equal(lines, 1);
+        AUTO_FD int fd = openat(home_folder(host.home, HOME_LOCKS), "emulation", O_RDWR);
+        assert_int_equal(pwrite(fd, "00000000", 8, 0), 8); /* an earlier boot */
+        box_announce_emulation(&host);
+        assert_int_equal(lines, 2);
+        assert_int_equal(ftruncate(fd, 3), 0); /* a damaged note */
+        box_announce_emulation(&host);
+        box_announce_emulation(&host);
+        assert_int_equal(lines, 3);
+        host.log = (struct log){0};
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -252,6 +280,7 @@ int main(void)
                 cmocka_unit_test(test_given),
                 cmocka_unit_test(test_refused),
                 cmocka_unit_test(test_names_made_up),
+                cmocka_unit_test(test_emulation_is_announced_once),
         };
         return cmocka_run_group_tests(tests, set_up, tear_down);
 }

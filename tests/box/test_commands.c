@@ -322,6 +322,85 @@ static void test_timeout(void **state)
         remove_box(box);
 }
 
+static void freeze(cubby_box *box)
+{
+        cubby_exec_options options = CUBBY_INIT(cubby_exec_options);
+        options.argv = LIST("hang");
+        options.detach = true;
+        cubby_exec *exec = NULL;
+        (void)cubby_exec_start(box, &options, &exec, NULL);
+        cubby_exec_close(exec);
+        assert_int_equal(cubby_box_ping(box, 200, NULL), -1);
+}
+
+/* A box that does not answer any more: the command's timeout still counts. */
+static void test_timeout_of_a_frozen_box(void **state)
+{
+        struct place *place = *state;
+        cubby_box *box = place_box(place, "frozen", NULL, 1);
+        cubby_exec_options options = CUBBY_INIT(cubby_exec_options);
+        options.argv = LIST("sleep", "1000");
+        options.timeout_ms = 700;
+        cubby_exec *waiting = NULL;
+        cubby_exec *polling = NULL;
+        cubby_error err = {0};
+        int64_t before = now_ms();
+        assert_int_equal(fine(cubby_exec_start(box, &options, &waiting, &err), &err), 0);
+        assert_int_equal(fine(cubby_exec_start(box, &options, &polling, &err), &err), 0);
+        freeze(box);
+        cubby_event event;
+        assert_int_equal(fine(cubby_exec_next(waiting, -1, &event, &err), &err), 0);
+        int64_t took = now_ms() - before;
+        assert_true(took >= 700 && took < 2700);
+        assert_int_equal(event.kind, CUBBY_EVENT_EXIT);
+        assert_true(event.exit.timed_out);
+        assert_true(event.exit.incomplete);
+        assert_int_equal(event.exit.code, 137);
+        assert_int_equal(cubby_exec_next(waiting, -1, &event, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_CLOSED);
+        struct pollfd poll_fd = {.fd = cubby_exec_fd(polling), .events = POLLIN};
+        assert_int_equal(poll(&poll_fd, 1, 2000), 1);
+        assert_int_equal(fine(cubby_exec_next(polling, 0, &event, &err), &err), 0);
+        assert_true(event.exit.timed_out);
+        cubby_exec_close(waiting);
+        cubby_exec_close(polling);
+
+        cubby_result result = {0};
+        before = now_ms();
+        assert_int_equal(cubby_exec_run(box, &options, "x", 1, &result, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_TIMEOUT);
+        assert_true(now_ms() - before < 2700);
+        before = now_ms();
+        assert_int_equal(fine(cubby_box_stop(box, 300, &err), &err), 0);
+        assert_true(now_ms() - before < 3000);
+        remove_box(box);
+}
+
+/* The timeout ends the command, not the reading of what it printed before. */
+static void test_timeout_and_a_slow_reader(void **state)
+{
+        struct place *place = *state;
+        cubby_box *box = place_box(place, "slow", NULL, 1);
+        cubby_exec_options options = CUBBY_INIT(cubby_exec_options);
+        options.argv = LIST("yes");
+        options.timeout_ms = 200;
+        cubby_exec *exec = NULL;
+        cubby_error err = {0};
+        assert_int_equal(fine(cubby_exec_start(box, &options, &exec, &err), &err), 0);
+        (void)poll(NULL, 0, 2500);
+        cubby_event event = {0};
+        size_t got = 0;
+        while (event.kind != CUBBY_EVENT_EXIT) {
+                assert_int_equal(fine(cubby_exec_next(exec, -1, &event, &err), &err), 0);
+                got += event.size;
+        }
+        assert_true(got >= MIB / 4);
+        assert_true(event.exit.timed_out);
+        assert_false(event.exit.incomplete);
+        cubby_exec_close(exec);
+        remove_box(box);
+}
+
 static size_t process_count(cubby_box *box)
 {
         cubby_process *processes = NULL;
@@ -490,6 +569,8 @@ int main(void)
                 WITH_PLACE(test_poll_loop),
                 WITH_PLACE(test_two_threads),
                 WITH_PLACE(test_timeout),
+                WITH_PLACE(test_timeout_of_a_frozen_box),
+                WITH_PLACE(test_timeout_and_a_slow_reader),
                 WITH_PLACE(test_close),
                 WITH_PLACE(test_attach),
                 WITH_PLACE(test_long_log),

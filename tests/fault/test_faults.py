@@ -80,8 +80,8 @@ def test_frozen_vmm(cubby, doomed):
     os.kill(qemu, signal.SIGSTOP)
     start = time.monotonic()
     result = cubby("exec", "--timeout", "2s", doomed, "true", timeout=60)
-    assert result.code != 0 and result.err, result
-    assert time.monotonic() - start < 20
+    assert result.code == 124 and result.err, result
+    assert time.monotonic() - start < 4.5
     # the shim answers for itself, and others are not held up
     assert cubby("inspect", doomed).seconds < 5
     assert cubby("stats", "--no-stream", doomed, timeout=60).seconds < 20
@@ -90,7 +90,7 @@ def test_frozen_vmm(cubby, doomed):
     assert cubby.ok("exec", doomed, "echo", "thawed") == "thawed"
     os.kill(qemu, signal.SIGSTOP)
     result = cubby("stop", "-t", "1", doomed, timeout=60)
-    assert result.code == 0 and result.seconds < 20, result
+    assert result.code == 0 and result.seconds < 5, result
     assert not os.path.exists(f"/proc/{qemu}")
 
 
@@ -190,13 +190,15 @@ def test_a_boot_that_fails_tells_its_stage(own_home, cubby, busybox_tar):
     assert result.code == 125, result
     assert time.monotonic() - start < 65
     assert re.search(r"root|mount|disk", result.err), result
-    assert own_home.processes("stillborn") == []
+    assert own_home.processes() == []
     assert own_home("ps", "-q").out == b""
 
 
 def test_box_that_shuts_its_machine_down(cubby, doomed):
     # SIGTERM to all and a crash of the kernel are not in a box's hands, but its own end is.
-    cubby("exec", doomed, "sh", "-c", "kill -9 $(pgrep -f 'sleep 100000')")
+    # The box may be gone before the killer is.
+    cubby("exec", doomed, "sh", "-c", "for p in /proc/[0-9]*; do grep -q -a '[1]00000' "
+          "$p/cmdline && kill -KILL ${p#/proc/}; done")
     wait_for(lambda: cubby.state(doomed) == "stopped", 10, "the end")
     info = cubby.inspect(doomed)
     assert (info["reason"], info["exit_code"]) == ("exited", 137)

@@ -24,8 +24,7 @@ static void no_destroy(struct machine *machine)
 }
 
 static const struct engine engine_none = {.name = "none", .destroy = no_destroy};
-static const struct shim_options options = {
-        .part_ms = 1000, .stall_ms = 1000, .drain_ms = 1000, .shutdown_ms = 1000};
+static const struct shim_options options = {.part_ms = 1000, .drain_ms = 1000, .shutdown_ms = 1000};
 
 static struct stream *add(struct shim *shim, struct peer *peer, enum stream_kind kind,
         uint16_t reply, uint32_t flags, bool started)

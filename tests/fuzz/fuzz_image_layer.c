@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A layer's bytes, through decompression and tar, into tree and disk. */
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "image/layer.h"
 
@@ -17,6 +18,8 @@ static const struct image_limits limits = {
         .path_depth = 40,
         .path_bytes = 1000,
         .xattr_bytes = 10000,
+        .metadata_bytes = 1U << 20,
+        .deadline_ms = DEADLINE_NEVER,
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -56,7 +56,7 @@ static char **copy_list(const char *const *list)
                 count++;
         char **made = calloc(count + 1, sizeof *made);
         assert_non_null(made);
-        for (size_t i = 0; i < count; i++)
+        for (size_t i = 0; list != NULL && i < count; i++)
                 made[i] = copy(list[i]);
         return made;
 }
@@ -104,7 +104,7 @@ static void write_config(const struct test_box *box, const struct box_setup *set
 void box_make(struct test_box *box, const struct box_setup *setup)
 {
         *box = (struct test_box){.lock_fd = -1, .shim = CHILD_NONE};
-        (void)strcat(box->path, "/tmp/cubby-shim-test-XXXXXX");
+        (void)snprintf(box->path, sizeof box->path, "/tmp/cubby-shim-test-XXXXXX");
         assert_non_null(mkdtemp(box->path));
         box->dir_fd = open(box->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         assert_true(box->dir_fd >= 0);
@@ -133,6 +133,10 @@ static void read_reports(struct test_box *box, int status_fd)
                         size_t used = strlen(box->stages);
                         (void)snprintf(
                                 box->stages + used, sizeof box->stages - used, "%s ", report.text);
+                        continue;
+                }
+                if (report.kind == REPORT_MACHINE) {
+                        assert_string_equal(report.text, "none"); /* of the engines for tests */
                         continue;
                 }
                 assert_false(box->reported); /* one verdict */
@@ -170,7 +174,10 @@ void box_launch(struct test_box *box, const struct box_setup *setup)
         assert_true(launched_count < LAUNCHED_MAX);
         launched[launched_count++] = box->shim.pid;
         close(ends[1]);
-        close(lock);
+        if (setup->keeps_lock)
+                box->lock_fd = lock;
+        else
+                close(lock);
         read_reports(box, ends[0]);
         close(ends[0]);
 }
@@ -218,6 +225,7 @@ void box_remove(struct test_box *box)
 {
         child_kill(&box->shim);
         close(box->dir_fd);
+        close_quietly(take_fd(&box->lock_fd));
         assert_int_equal(dir_remove_at(AT_FDCWD, box->path, NULL), 0);
 }
 
@@ -290,8 +298,11 @@ void collect(struct client *client, uint64_t stream, struct outcome *ret)
                 if (frame.type == FRAME_DATA) {
                         struct buffer *to = frame.flags == CHANNEL_STDERR ? &ret->err : &ret->out;
                         assert_true(buffer_append(to, frame.payload, frame.length));
-                        uint32_t size = frame.length;
-                        send_u32(client, FRAME_CREDIT, frame.flags, stream, size);
+                        uint8_t credit[4];
+                        store_u32(credit, frame.length);
+                        /* a shim that has sent everything may be gone already */
+                        (void)client_send(client, FRAME_CREDIT, frame.flags, stream, credit,
+                                sizeof credit, soon(), NULL);
                 } else if (frame.type == FRAME_ERROR) {
                         ret->failed = true;
                         (void)client_error(payload, &ret->error);
@@ -347,6 +358,42 @@ void get_status(struct client *client, struct message_status *ret)
                 fail_msg("status: %s", error.message);
         assert_true(message_status_decode(
                 (struct slice){.data = frame.payload, .size = frame.length}, ret));
+}
+
+long resident_pages(const struct test_box *box)
+{
+        char path[64];
+        char text[128] = "";
+        (void)snprintf(path, sizeof path, "/proc/%ld/statm", (long)box->shim.pid);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+                return 0;
+        ssize_t got = read(fd, text, sizeof text - 1);
+        close(fd);
+        long size = 0;
+        char *rest = text;
+        if (got > 0)
+                size = strtol(strchr(text, ' ') + 1, &rest, 10);
+        return size;
+}
+
+int64_t processor_ms(const struct test_box *box)
+{
+        char path[64];
+        char text[1024] = "";
+        unsigned long user = 0;
+        unsigned long system = 0;
+        (void)snprintf(path, sizeof path, "/proc/%ld/stat", (long)box->shim.pid);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+        close(fd);
+        const char *after_name = strrchr(text, ')');
+        assert_non_null(after_name);
+        assert_int_equal(
+                sscanf(after_name + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
+                        &user, &system),
+                2);
+        return (int64_t)((user + system) * 1000) / sysconf(_SC_CLK_TCK);
 }
 
 int64_t ping(struct client *client)

@@ -20,7 +20,7 @@
 struct test_box {
         char path[64];
         int dir_fd;
-        int lock_fd;
+        int lock_fd; /* with keeps_lock */
         struct child shim;
         struct shim_report report; /* READY or FAILED */
         bool reported;             /* false: the shim closed without either */
@@ -34,6 +34,7 @@ struct box_setup {
         const char *program;     /* NULL: $CUBBY_TEST_SHIM */
         bool tty;
         bool open_stdin;
+        bool keeps_lock; /* as a process that was forked while the box started */
         int64_t ttl_ms;
         int64_t boot_timeout_ms; /* 0: SOON_MS */
 };
@@ -73,6 +74,9 @@ void send_u32(
         struct client *client, uint16_t type, uint16_t flags, uint64_t stream, uint32_t number);
 uint64_t send_attach(struct client *client, bool replay);
 void get_status(struct client *client, struct message_status *ret);
+long resident_pages(const struct test_box *box);
+/* What the shim has used of the processor, in milliseconds. */
+int64_t processor_ms(const struct test_box *box);
 /* One round trip to the agent; returns nanoseconds. */
 int64_t ping(struct client *client);
 /* True when the connection ends within `ms`; frames before are passed over. */

@@ -81,7 +81,7 @@ static void say_hello(struct actor *actor, uint16_t version)
                 say(actor, FRAME_HELLO, 0, 0, payload.data, payload.size);
 }
 
-static void say_resumed(struct actor *actor, uint64_t lie)
+static void say_resumed(struct actor *actor, uint64_t lie, uint64_t generation)
 {
         struct slice payload = {0};
         uint64_t stream = hear(actor, FRAME_RESUME, &payload);
@@ -90,7 +90,7 @@ static void say_resumed(struct actor *actor, uint64_t lie)
                 _exit(7);
         actor->session = resume.nonce;
         struct message_resumed resumed = {.nonce = resume.nonce ^ lie,
-                .generation = 1,
+                .generation = generation,
                 .memory_bytes = 256U << 20,
                 .cpus = 1};
         AUTO_BUFFER struct buffer out;
@@ -143,6 +143,15 @@ static void zero_frames(struct actor *actor)
 
 static void half_frame(struct actor *actor)
 {
+        header(actor, 100, FRAME_PONG, 1);
+}
+
+/* The machine is paused in the meantime, and says it all the same. */
+static void late_half_frame(struct actor *actor)
+{
+        uint64_t stream = hear(actor, FRAME_PING, NULL);
+        say(actor, FRAME_PONG, 0, stream, "echo", 4);
+        (void)poll(NULL, 0, 300);
         header(actor, 100, FRAME_PONG, 1);
 }
 
@@ -224,7 +233,7 @@ static void escapes(struct actor *actor)
         buffer_init(&payload, 1024);
         uint64_t stream = hear(actor, FRAME_EXEC, NULL);
         struct message_error error = {.code = CUBBY_E_INVALID,
-                .text = {.data = (const uint8_t *)"a\x1b[2Jb\nc\0d", .size = 10}};
+                .text = {.data = (const uint8_t *)"a\x1b[2Jb\nc\0d\xc2\x9b\xc3\x9c", .size = 14}};
         if (message_error_encode(&payload, &error))
                 say(actor, FRAME_ERROR, 0, stream, payload.data, payload.size);
 }
@@ -257,6 +266,7 @@ static const struct {
         {"over-length", over_length},
         {"zero-frames", zero_frames},
         {"half-frame", half_frame},
+        {"late-half-frame", late_half_frame},
         {"drip", drip},
         {"unknown-streams", unknown_streams},
         {"stale-session", stale_session},
@@ -270,6 +280,19 @@ static const struct {
         {"hello-again", hello_again},
 };
 
+/* As an agent that cannot boot: something on the console, then the reason. */
+static void boot_error(struct actor *actor)
+{
+        AUTO_BUFFER struct buffer payload;
+        buffer_init(&payload, 8192);
+        static uint8_t text[4000] = "stage 'root disks': no \x1b[2Jdisk";
+        memset(text + 32, 'x', sizeof text - 32);
+        struct message_error error = {
+                .code = CUBBY_E_NOT_FOUND, .text = {.data = text, .size = sizeof text}};
+        if (message_error_encode(&payload, &error))
+                say(actor, FRAME_ERROR, 0, 0, payload.data, payload.size);
+}
+
 static void play(int fd, const char *script)
 {
         struct actor actor = {.fd = fd};
@@ -279,8 +302,13 @@ static void play(int fd, const char *script)
         if (strcmp(script, "boot-garbage") == 0)
                 for (;;)
                         say_raw(&actor, "GET / HTTP/1.1\r\n", 16);
+        if (strcmp(script, "boot-error") == 0) {
+                boot_error(&actor);
+                deaf(&actor);
+        }
         say_hello(&actor, strcmp(script, "old-version") == 0 ? 99 : WIRE_VERSION);
-        say_resumed(&actor, strcmp(script, "wrong-nonce") == 0);
+        say_resumed(&actor, strcmp(script, "wrong-nonce") == 0,
+                strcmp(script, "huge-generation") == 0 ? UINT64_MAX : 1);
         for (size_t i = 0; i < sizeof scripts / sizeof scripts[0]; i++)
                 if (strcmp(scripts[i].name, script) == 0)
                         scripts[i].play(&actor);
@@ -293,10 +321,19 @@ struct machine {
         int agent;
 };
 
+static void fill_console(int fd)
+{
+        for (int i = 0; i < 200; i++)
+                (void)dprintf(fd, "console line %03d: the guest says a word or two\n", i);
+}
+
 static int script_start(const struct machine_config *config, struct machine **ret, cubby_error *err)
 {
         struct machine *machine = calloc(1, sizeof *machine);
         int ends[2];
+        const char *script = getenv("CUBBY_TEST_SCRIPT");
+        if (script != NULL && strcmp(script, "boot-error") == 0)
+                fill_console(config->console_fd);
         if (machine == NULL || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
                 return cubby_error_no_memory(err);
         pid_t pid = fork();
@@ -306,7 +343,6 @@ static int script_start(const struct machine_config *config, struct machine **re
                 (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
                 (void)dup2(ends[1], 3);
                 (void)syscall(SYS_close_range, 4U, ~0U, 0U);
-                const char *script = getenv("CUBBY_TEST_SCRIPT");
                 play(3, script == NULL ? "" : script);
                 _exit(0);
         }
@@ -338,6 +374,12 @@ static enum isolation script_isolation(const struct machine *machine)
         return ISOLATION_NONE;
 }
 
+/* Nothing is stopped: a machine that is taken over does not stop either. */
+static int script_pause(struct machine *machine, cubby_error *err)
+{
+        return 0;
+}
+
 static void script_describe(struct machine *machine, char *ret, size_t size, bool *ret_clean)
 {
         *ret_clean = false;
@@ -354,11 +396,14 @@ static void script_destroy(struct machine *machine)
 }
 
 static const struct engine engine_script = {.name = "script",
+        .capabilities = ENGINE_CAN_PAUSE,
         .start = script_start,
         .agent_fd = script_agent_fd,
         .exit_fd = script_exit_fd,
         .pid = script_pid,
         .isolation = script_isolation,
+        .pause = script_pause,
+        .unpause = script_pause,
         .describe_exit = script_describe,
         .destroy = script_destroy};
 
@@ -373,7 +418,6 @@ int main(void)
 {
         static const struct shim_options options = {.find_engine = find,
                 .part_ms = 500,
-                .stall_ms = 700,
                 .drain_ms = 2000,
                 .shutdown_ms = 1000,
                 .linger_ms = 500};

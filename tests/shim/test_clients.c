@@ -6,9 +6,13 @@
 #include "base/clock.h"
 #include "base/fd.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 static const struct box_setup idle = {0};
 
@@ -108,38 +112,181 @@ static void test_flood_beside_ping(void **state)
         box_drop(&box);
 }
 
-/* A client that does not read: an exec's is stopped by its window, an attached
- * one slows the command and is dropped in the end. */
+/* Takes output of the stream until `bytes` have come or nothing more comes for 500 ms. */
+static uint64_t take_output(struct client *client, uint64_t stream, uint64_t bytes)
+{
+        uint64_t taken = 0;
+        struct frame frame;
+        while (taken < bytes && client_next(client, deadline_after_ms(500), &frame, NULL) == 0) {
+                if (frame.stream != stream || frame.type != FRAME_DATA)
+                        continue;
+                taken += frame.length;
+                send_u32(client, FRAME_CREDIT, frame.flags, stream, frame.length);
+        }
+        return taken;
+}
+
+/* A client that does not read: an exec's is stopped by its window, an attached one
+ * slows the command, for all who are attached, as long as its connection lives. */
 static void test_slow_clients(void **state)
 {
+        static const uint64_t far = 64U << 20;
         struct test_box box;
         struct box_setup setup = {.argv = ARGV("yes")};
         box_start(&box, &setup);
         struct client *lazy = box_client(&box);
         (void)send_exec(lazy, 0, ARGV("yes"));
-        struct client *dead = box_client(&box);
-        (void)send_attach(dead, true);
+        struct client *asleep = box_client(&box);
+        uint64_t asleep_stream = send_attach(asleep, true);
         struct client *reader = box_client(&box);
         uint64_t stream = send_attach(reader, true);
-        uint64_t bytes = 0;
-        int64_t deadline = soon();
-        struct frame frame;
-        /* more than a dead client may hold back: it was dropped on the way */
-        while (bytes < 12U << 20 && clock_monotonic_ms() < deadline) {
-                must_next(reader, &frame);
-                if (frame.stream != stream || frame.type != FRAME_DATA)
-                        continue;
-                bytes += frame.length;
-                send_u32(reader, FRAME_CREDIT, frame.flags, stream, frame.length);
-        }
-        assert_true(bytes >= 12U << 20);
+        uint64_t bytes = take_output(reader, stream, far);
+        assert_true(bytes < far);
+        (void)poll(NULL, 0, 2500); /* longer than any other time of the shim under test */
         struct message_status status;
-        get_status(reader, &status);
-        assert_int_equal(status.clients, 2); /* the lazy one is still there */
+        get_status(lazy, &status);
+        assert_int_equal(status.clients, 3);
+        /* it wakes up: nothing was lost for it, and both go on */
+        assert_true(take_output(asleep, asleep_stream, 1U << 20) >= 1U << 20);
+        client_close(asleep);
+        assert_true(take_output(reader, stream, 4U << 20) >= 4U << 20);
         client_close(lazy);
-        client_close(dead);
         client_close(reader);
         box_drop(&box);
+}
+
+#define WORD_SIZE (100U << 10)
+#define WORD_COUNT 7U
+#define WORDS_OUTPUT (WORD_COUNT * (WORD_SIZE + 1))
+
+/* A command that prints more than a client's window, and ends. */
+static const char *const *long_echo(void)
+{
+        static char words[WORD_COUNT][WORD_SIZE + 1];
+        static const char *argv[WORD_COUNT + 2] = {"echo"};
+        for (size_t i = 0; i < WORD_COUNT; i++) {
+                memset(words[i], 'a' + (int)i, WORD_SIZE);
+                argv[i + 1] = words[i];
+        }
+        return argv;
+}
+
+static void assert_long_echo(const struct buffer *output)
+{
+        assert_int_equal(output->size, WORDS_OUTPUT);
+        for (size_t i = 0; i < WORDS_OUTPUT; i++) {
+                size_t in_word = i % (WORD_SIZE + 1);
+                uint8_t wanted = in_word < WORD_SIZE ? (uint8_t)('a' + i / (WORD_SIZE + 1)) : ' ';
+                if (i == WORDS_OUTPUT - 1)
+                        wanted = '\n';
+                if (output->data[i] != wanted)
+                        fail_msg("byte %zu is %#x", i, (unsigned)output->data[i]);
+        }
+}
+
+/* Waits until the box counts as ended, whatever its shim still does. */
+static void await_published(const struct test_box *box)
+{
+        int lock = openat(box->dir_fd, BOX_LOCK_NAME, O_RDWR | O_CLOEXEC);
+        assert_true(lock >= 0);
+        int64_t deadline = soon();
+        while (flock(lock, LOCK_SH | LOCK_NB) < 0 && clock_monotonic_ms() < deadline)
+                (void)poll(NULL, 0, 10);
+        assert_int_equal(flock(lock, LOCK_SH | LOCK_NB), 0);
+        close(lock);
+        assert_int_equal(faccessat(box->dir_fd, BOX_EXIT_NAME, F_OK, 0), 0);
+        assert_int_equal(faccessat(box->dir_fd, BOX_SOCKET_NAME, F_OK, 0), -1);
+}
+
+/* The box ends, its last client has not read yet: it counts as ended, starts anew and
+ * fills its log anew; then the client reads everything of its own run. */
+static void test_reading_after_the_end(void **state)
+{
+        struct test_box box;
+        struct box_setup setup = {.argv = long_echo()};
+        box_start(&box, &setup);
+        struct client *late = box_client(&box);
+        uint64_t stream = send_attach(late, true);
+        await_published(&box);
+
+        struct test_box again = box;
+        struct box_setup same = {0}; /* the folder's configuration counts */
+        box_launch(&again, &same);
+        assert_int_equal(again.report.kind, REPORT_READY);
+        struct client *other = box_client(&again);
+        struct outcome outcome;
+        collect(other, send_attach(other, true), &outcome);
+        assert_long_echo(&outcome.out);
+        outcome_free(&outcome);
+        client_close(other);
+        struct box_exit exit;
+        box_wait_end(&again, &exit);
+
+        collect(late, stream, &outcome);
+        assert_false(outcome.failed);
+        assert_long_echo(&outcome.out);
+        assert_int_equal(outcome.exit.code, 0);
+        outcome_free(&outcome);
+        assert_true(closes_within(late, 1000));
+        client_close(late);
+        box_wait_end(&box, &exit);
+        assert_string_equal(exit.reason, "exited");
+        box_remove(&box);
+}
+
+/* Whoever hangs up, or lets the time after the end pass, is not waited for; nor is
+ * anybody when the shim is told to go. */
+static void test_not_reading_after_the_end(void **state)
+{
+        enum { PASSES, HANGS_UP, TERMINATED, WAYS };
+        for (int way = 0; way < WAYS; way++) {
+                struct test_box box;
+                struct box_setup setup = {.argv = long_echo()};
+                box_start(&box, &setup);
+                struct client *late = box_client(&box);
+                (void)send_attach(late, true);
+                await_published(&box);
+                int64_t start = clock_monotonic_ms();
+                if (way == HANGS_UP)
+                        client_close(late);
+                if (way == TERMINATED)
+                        assert_int_equal(kill(box.shim.pid, SIGTERM), 0);
+                struct box_exit exit;
+                box_wait_end(&box, &exit);
+                int64_t took = clock_monotonic_ms() - start;
+                assert_true(way == PASSES ? took > 1000 && took < 5000 : took < 1000);
+                if (way != HANGS_UP)
+                        client_close(late);
+                box_remove(&box);
+        }
+}
+
+/* A machine that dies: an attached client gets the whole log before it is told. */
+static void test_output_before_a_crash(void **state)
+{
+        struct test_box box;
+        struct box_setup setup = {.argv = ARGV("yes")};
+        box_start(&box, &setup);
+        struct client *late = box_client(&box);
+        uint64_t stream = send_attach(late, true);
+        struct client *other = box_client(&box);
+        uint64_t beside = send_attach(other, false);
+        while (take_output(other, beside, 1U << 20) >= 1U << 20)
+                ; /* until the sleeping one has stopped the command */
+        (void)send_exec(other, 0, ARGV("crash"));
+        await_published(&box);
+        client_close(other);
+        struct outcome outcome;
+        collect(late, stream, &outcome);
+        assert_true(outcome.failed);
+        assert_int_equal(outcome.error.code, CUBBY_E_BOX_DEAD);
+        assert_true(outcome.out.size > 1U << 20);
+        outcome_free(&outcome);
+        client_close(late);
+        struct box_exit exit;
+        box_wait_end(&box, &exit);
+        assert_string_equal(exit.reason, "vmm-died");
+        box_remove(&box);
 }
 
 /* Frames that no client may send: its connection ends, the box goes on. */
@@ -276,6 +423,9 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_cancel),
                 cmocka_unit_test(test_flood_beside_ping),
                 cmocka_unit_test(test_slow_clients),
+                cmocka_unit_test(test_reading_after_the_end),
+                cmocka_unit_test(test_not_reading_after_the_end),
+                cmocka_unit_test(test_output_before_a_crash),
                 cmocka_unit_test(test_bad_clients),
                 cmocka_unit_test(test_bad_exec_frames),
                 cmocka_unit_test(test_many_clients),

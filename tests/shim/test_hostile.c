@@ -7,6 +7,7 @@
 #include "base/clock.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,23 +16,6 @@ static void start(struct test_box *box, const char *script)
 {
         struct box_setup setup = {.engine = "script", .script = script};
         box_start(box, &setup);
-}
-
-static long resident_pages(const struct test_box *box)
-{
-        char path[64];
-        char text[128] = "";
-        (void)snprintf(path, sizeof path, "/proc/%ld/statm", (long)box->shim.pid);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0)
-                return 0;
-        ssize_t got = read(fd, text, sizeof text - 1);
-        close(fd);
-        long size = 0;
-        char *rest = text;
-        if (got > 0)
-                size = strtol(strchr(text, ' ') + 1, &rest, 10);
-        return size;
 }
 
 /* Attacks that end the box as failed("protocol"), soon, whoever waits. */
@@ -136,7 +120,7 @@ static void test_escapes(void **state)
         struct outcome outcome;
         run(client, ARGV("anything"), &outcome);
         assert_true(outcome.failed);
-        assert_string_equal(outcome.error.message, "a?[2Jb?c?d");
+        assert_string_equal(outcome.error.message, "a?[2Jb?c?d??\xc3\x9c");
         outcome_free(&outcome);
         client_close(client);
         box_drop(&box);
@@ -168,6 +152,33 @@ static void test_deaf(void **state)
         box_drop(&box);
 }
 
+/* Half a frame while paused: nothing is asked of the machine then, and nobody spins. */
+static void test_half_frame_while_paused(void **state)
+{
+        struct test_box box;
+        start(&box, "late-half-frame");
+        struct client *client = box_client(&box);
+        struct frame frame;
+        (void)ping(client);
+        assert_int_equal(
+                client_call(client, FRAME_SHIM_PAUSE, NULL, 0, FRAME_OK, soon(), &frame, NULL), 0);
+        (void)poll(NULL, 0, 1000); /* beyond the time for a frame */
+        int64_t before = processor_ms(&box);
+        (void)poll(NULL, 0, 1000);
+        assert_true(processor_ms(&box) - before < 300);
+        struct message_status status;
+        get_status(client, &status);
+        assert_int_equal(status.state, SHIM_PAUSED);
+        assert_int_equal(
+                client_call(client, FRAME_SHIM_UNPAUSE, NULL, 0, FRAME_OK, soon(), &frame, NULL),
+                0);
+        struct box_exit exit;
+        box_wait_end(&box, &exit);
+        assert_string_equal(exit.reason, "protocol");
+        client_close(client);
+        box_remove(&box);
+}
+
 int main(int argc, char **argv)
 {
         const struct CMUnitTest tests[] = {
@@ -178,6 +189,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_wrong_answers),
                 cmocka_unit_test(test_escapes),
                 cmocka_unit_test(test_deaf),
+                cmocka_unit_test(test_half_frame_while_paused),
         };
         if (argc > 1) /* a pattern of names */
                 cmocka_set_test_filter(argv[1]);

@@ -77,7 +77,8 @@ def test_exit_codes(fake, box, command, code):
 
 def test_what_could_not_start_leaves_nothing(fake):
     result = run(fake, "--name", "web", command=["nosuch"])
-    assert result.code == 127 and "web" in result.err and result.out == b""
+    assert result.code == 127 and result.out == b""
+    assert "starting box 'web': 'nosuch': not found in the PATH of the box" in result.err
     assert listed(fake) == []
 
 
@@ -426,3 +427,24 @@ def test_a_killed_shim_is_told(fake):
     _, err = client.communicate(timeout=30)
     assert client.returncode == 125 and err.startswith(b"cubby: ")
     assert fake.state("lost") == "failed" and fake.ok("rm", "lost") == "lost"
+
+
+def test_timeout_of_a_frozen_box(fake, box):
+    hanging = fake.popen("exec", box, "hang")
+    wait_for(lambda: fake("exec", "--timeout", "100ms", box, "true").code == 124, 20, "a freeze")
+    result = fake("exec", "--timeout", "1s", box, "true")
+    assert result.code == 124 and box in result.err and result.seconds < 3.5, result
+    assert fake("stop", "-t", "1", box).seconds < 4
+    hanging.communicate(timeout=10)
+
+
+def test_box_ends_before_its_reader(fake):
+    words = [letter * 100_000 for letter in "abcdefgh"]
+    reader = fake.popen("run", "--engine", "fake", "--name", "web", "tiny", "echo", *words)
+    wait_for(lambda: fake.state("web") == "stopped", 10, "the end of the box")
+    assert fake.inspect("web")["exit_code"] == 0
+    assert fake.ok("start", "-a", "web") == " ".join(words)  # another shim, the same folder
+    out, err = reader.communicate(timeout=20)
+    assert out.decode() == " ".join(words) + "\n" and err == b""
+    assert reader.returncode == 0
+    wait_for(lambda: fake.processes("web") == [], 5, "the end of both shims")

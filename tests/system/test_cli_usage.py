@@ -61,6 +61,7 @@ def test_the_commands_are_the_agreed_ones():
         "run", "create", "start", "stop", "kill", "rm", "ps", "exec", "logs", "inspect", "wait",
         "restart", "rename", "top", "stats", "attach", "pause", "unpause", "images",
         "image import", "image inspect", "image rm", "image tag", "image ls", "kernel ensure",
+        "kernel add", "kernel ls",
         "version", "doctor", "gc", "completion", "help"}
 
 

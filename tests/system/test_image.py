@@ -135,9 +135,6 @@ def test_import_forms(cubby, configured, busybox_tar, tmp_path, kind):
     info = json.loads(cubby.ok("image", "inspect", name))
     info = info[0] if isinstance(info, list) else info
     assert info["architecture"] == "amd64"
-    cubby.ok("create", "--name", "made", name, "/bin/true")
-    cubby.fails("image", "rm", name, says=name.split(":")[0])
-    cubby.ok("rm", "made")
     cubby.ok("image", "rm", name)
     cubby.fails("image", "inspect", name, says=name.split(":")[0])
 
@@ -156,6 +153,14 @@ def test_tag_and_remove(cubby, configured):
         cubby.ok("images").count("configured") >= 2
     cubby.ok("image", "rm", "configured:v2")
     json.loads(cubby.ok("image", "inspect", "configured:v1"))
+
+
+def test_an_image_in_use_is_not_removed(own_home, busybox_tar):
+    own_home.ok("image", "import", busybox_tar, "--name", "used")
+    own_home.ok("create", "--name", "user", "used", "/bin/true")
+    own_home.fails("image", "rm", "used", says="box")
+    own_home.ok("rm", "user")
+    own_home.ok("image", "rm", "used")
 
 
 def test_a_removed_image_leaves_no_disk(own_home, busybox_tar):
@@ -196,7 +201,7 @@ def test_links_are_followed_inside_the_image_only(cubby, busybox_tar, tmp_path):
     victim.mkdir()
     lower = archive(entry("abs", type=tarfile.SYMTYPE, linkname=str(victim)),
                     entry("rel", type=tarfile.SYMTYPE, linkname="../../../../../.." + str(victim)),
-                    entry("/absolute-name", b"contained"))
+                    entry("/absolute-name", b"contained\n"))
     upper = archive(entry("abs/x", b"x"), entry("rel/y", b"y"))
     source = layout(tmp_path / "image", [busybox_tar.read_bytes(), lower, upper])
     result = cubby("image", "import", source, "--name", "tricky")
@@ -211,14 +216,14 @@ def test_links_are_followed_inside_the_image_only(cubby, busybox_tar, tmp_path):
 
 
 def test_gzip_bomb(own_home, tmp_path):
-    # 1.5 GiB of zeros in 1.5 MB: nothing a layer of files ever reaches.
+    # 320 MiB of zeros in 320 KB: nothing a layer of files ever reaches.
     info = tarfile.TarInfo("zeros")
-    info.size = 3 << 29
+    info.size = 320 << 20
     header = info.tobuf(tarfile.USTAR_FORMAT)
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=9) as out:
         out.write(header)
-        for _ in range(3 << 9):
+        for _ in range(320):
             out.write(bytes(1 << 20))
         out.write(bytes(1024))
     source = tmp_path / "bomb.tar.gz"
@@ -237,16 +242,16 @@ def break_blob(folder, change):
 
 @pytest.mark.parametrize("change, says", [
     (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "digest"),
-    (lambda data: data[: len(data) // 2], "size"),
-    (lambda data: data + b"more", "size"),
-    (lambda data: b"", "size"),
+    (lambda data: data[: len(data) // 2], "bytes"),
+    (lambda data: data + b"more", "bytes"),
+    (lambda data: b"", "bytes"),
 ])
 def test_a_blob_that_is_not_what_it_should_be(own_home, tmp_path, change, says):
     source = layout(tmp_path / "image", [archive(*GOOD)], compress=gzip.compress)
     break_blob(source, change)
     result = own_home("image", "import", source, "--name", "broken")
     assert result.code == 125 and "sha256:" in result.err, result
-    assert says in result.err or "digest" in result.err
+    assert says in result.err, result
     assert own_home.ok("images", "-q") == ""
 
 
@@ -257,7 +262,7 @@ def test_a_wrong_diff_id(own_home, tmp_path):
 
 @pytest.mark.parametrize("kind, says", [
     ("missing", "source"), ("empty", "source"), ("garbage", "source"), ("truncated", "source"),
-    ("empty-folder", "source"), ("gzip-cut", "source"), ("index-garbage", "index.json"),
+    ("empty-folder", "source"), ("gzip-cut", "source"), ("index-garbage", "index"),
 ])
 def test_a_source_that_is_none(own_home, busybox_tar, tmp_path, kind, says):
     source = tmp_path / "source"

@@ -9,7 +9,7 @@ from conftest import wait_for
 
 @pytest.fixture(scope="module")
 def victim(cubby):
-    cubby.ok("run", "-d", "--name", "victim", "-m", "256M", "--disk", "128M", "--pids-limit",
+    cubby.ok("run", "-d", "--name", "victim", "-m", "256M", "--disk", "64M", "--pids-limit",
              "300", "busybox", "sleep", "100000")
     yield "victim"
     cubby.ok("rm", "-f", "victim")
@@ -30,12 +30,12 @@ def test_full_disk_and_recovery(cubby, victim):
     assert result.code == 1 and "No space" in result.err, result
     assert cubby.ok("exec", victim, "echo", "alive") == "alive"
     cubby.sh(victim, "rm /big; sync")
-    wait_for(lambda: int(cubby.sh(victim, "df -m / | tail -n 1").split()[3]) > 40, 10, "room")
-    cubby.sh(victim, "dd if=/dev/zero of=/small bs=1M count=20 && rm /small")
+    wait_for(lambda: int(cubby.sh(victim, "df -m / | tail -n 1").split()[3]) > 12, 10, "room")
+    cubby.sh(victim, "dd if=/dev/zero of=/small bs=1M count=8 && rm /small")
 
 
 def test_inodes_used_up_and_recovery(cubby, victim):
-    script = ("mkdir /many; cd /many; i=0; while touch $i 2>/tmp/why || exit 3; "
+    script = ("mkdir /many; cd /many; i=0; while true > $i || exit 3; "
               "do i=$((i+1)); [ $i -lt 200000 ] || exit 0; done")
     result = cubby("exec", "--timeout", "40s", victim, "sh", "-c", script, timeout=90)
     assert result.code in (3, 124), result

@@ -310,6 +310,34 @@ static void test_exit_waits_for_output(void **state)
         free_pair(&pair);
 }
 
+/* A process of the box may read the pipe too: what it took never comes, and is not
+ * waited for. */
+static void test_stolen_output_is_not_waited_for(void **state)
+{
+        (void)state;
+        struct pair pair = make_pair();
+        struct cgroups cgroups = {.lock = PTHREAD_MUTEX_INITIALIZER};
+        AUTO_FD int output = -1;
+        struct exec *exec = make_exec(3, &output);
+        int64_t now = clock_monotonic_ms();
+        char stolen[10];
+        assert_int_equal(write(output, "0123456789", 10), 10);
+        exec->exited = true;
+        exec->owed[CHANNEL_STDOUT] = 10;
+        exec->drain_at = now + EXEC_DRAIN_MS;
+        assert_int_equal(read(exec->fds[CHANNEL_STDOUT], stolen, sizeof stolen), 10);
+        (void)port_fill(pair.port);
+        assert_false(exec_pump(exec, pair.port));
+        assert_int_equal(exec_deadline(exec), now + EXEC_DRAIN_MS);
+        exec_check(exec, pair.port, now);
+        assert_false(exec->ended);
+        exec_check(exec, pair.port, now + EXEC_DRAIN_MS);
+        assert_true(exec->ended);
+        assert_int_equal(exec->exit.flags, EXIT_FLAG_INCOMPLETE);
+        exec_free(exec, &cgroups);
+        free_pair(&pair);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -320,6 +348,7 @@ int main(void)
                 cmocka_unit_test(test_flood_stops_at_its_credit),
                 cmocka_unit_test(test_input_window),
                 cmocka_unit_test(test_exit_waits_for_output),
+                cmocka_unit_test(test_stolen_output_is_not_waited_for),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -51,6 +52,50 @@ static void error_text_is_cut_not_overrun(void **state)
                 (void)cubby_error_wrap(&err, "%s", longer);
         assert_int_equal(strlen(err.message), CUBBY_ERROR_MESSAGE_MAX - 1);
         free(longer);
+}
+
+static void error_text_is_printable_utf8(void **state)
+{
+        (void)state;
+        static const struct {
+                const char *name, *shown;
+        } cases[] = {
+                {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\xbb",
+                        "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\xbb"},
+                {"a\tb\nc", "a\tb\nc"},
+                {"a\r\nb\r\n", "a\nb\n"},
+                {"\x1b[2Jx\x7f\r\x08", "?[2Jx???"},
+                {"\xc2\x9b"
+                 "31m",
+                        "??31m"},   /* a C1 control */
+                {"\xff\xfe", "??"}, /* no UTF-8 at all */
+                {"\xc3", "?"},      /* cut short */
+                {"\xe2\x82", "??"},
+                {"\xc0\xaf", "??"}, /* too long a form */
+                {"\xe0\x80\xaf", "???"},
+                {"\xed\xa0\x80", "???"},      /* half of a pair */
+                {"\xf4\x90\x80\x80", "????"}, /* beyond the last one */
+                {"\x80x", "?x"},
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+                cubby_error err = {0};
+                (void)cubby_error_set(&err, CUBBY_E_INVALID, "%s", cases[i].name);
+                assert_string_equal(err.message, cases[i].shown);
+                (void)cubby_error_errno(&err, ENOENT, "%s", cases[i].name);
+                assert_int_equal(strncmp(err.message, cases[i].shown, strlen(cases[i].shown)), 0);
+                (void)cubby_error_wrap(&err, "%s", cases[i].name);
+                assert_int_equal(strncmp(err.message, cases[i].shown, strlen(cases[i].shown)), 0);
+        }
+        /* the end of the room may fall into a character */
+        char text[CUBBY_ERROR_MESSAGE_MAX + 8];
+        for (size_t shift = 0; shift < 4; shift++) {
+                cubby_error err = {0};
+                memset(text, 'x', sizeof text);
+                memcpy(text + CUBBY_ERROR_MESSAGE_MAX - 1 - shift, "\xf0\x9f\x90\xbb", 5);
+                (void)cubby_error_set(&err, CUBBY_E_INVALID, "%s", text);
+                assert_int_equal(strlen(err.message), CUBBY_ERROR_MESSAGE_MAX - 1);
+                assert_null(strchr(err.message, '\xf0'));
+        }
 }
 
 static void every_code_has_a_name(void **state)
@@ -229,6 +274,53 @@ static void files_are_published_whole(void **state)
         assert_int_equal(dir_remove_at(AT_FDCWD, path, &err), 0);
 }
 
+#define PUBLISHERS 4
+
+static void *publish_often(void *data)
+{
+        int dir = *(const int *)data;
+        char text[3000];
+        for (int i = 0; i < 40; i++) {
+                memset(text, 'a' + i % 26, sizeof text);
+                if (file_publish_at(dir, "shared", text, sizeof text, 0600, NULL) < 0)
+                        return data;
+        }
+        return NULL;
+}
+
+/* Several at once under one name: each time the file is whole. */
+static void publishers_do_not_meet(void **state)
+{
+        (void)state;
+        char path[] = "/tmp/cubby-base-XXXXXX";
+        AUTO_FD int dir = make_scratch(path);
+        pthread_t threads[PUBLISHERS];
+        assert_int_equal(file_publish_at(dir, "shared", "", 0, 0600, NULL), 0);
+        for (int i = 0; i < PUBLISHERS; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, publish_often, &dir), 0);
+        for (int i = 0; i < 100; i++) {
+                AUTO_BUFFER struct buffer text;
+                buffer_init(&text, 4096);
+                assert_int_equal(file_read_at(dir, "shared", &text, NULL), 0);
+                assert_true(text.size == 0 || text.size == 3000);
+                for (size_t at = 1; at < text.size; at++)
+                        assert_int_equal(text.data[at], text.data[0]);
+        }
+        for (int i = 0; i < PUBLISHERS; i++) {
+                void *failed = &dir;
+                assert_int_equal(pthread_join(threads[i], &failed), 0);
+                assert_null(failed);
+        }
+        assert_int_equal(dir_remove_at(AT_FDCWD, path, NULL), 0);
+        static const struct {
+                const char *name;
+                bool draft;
+        } names[] = {{".a.0123456789abcdef.tmp", true}, {"a.tmp", false}, {".tmp", false},
+                {".a.tmp.b", false}, {"", false}, {".", false}, {"..", false}, {"..tmp", false}};
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+                assert_int_equal(file_is_draft(names[i].name), names[i].draft);
+}
+
 static void trees_are_removed_without_following_links(void **state)
 {
         (void)state;
@@ -282,6 +374,7 @@ static void copies_keep_holes(void **state)
         assert_true(from >= 0 && to >= 0);
         assert_int_equal(ftruncate(from, 64 << 20), 0);
         assert_int_equal(pwrite(from, "middle", 6, 32 << 20), 6);
+        assert_int_equal(pwrite(to, "stale", 5, 1 << 20), 5); /* must not show through a hole */
         assert_int_equal(file_copy_sparse(from, to, &err), 0);
         struct stat info;
         assert_int_equal(fstat(to, &info), 0);
@@ -290,6 +383,8 @@ static void copies_keep_holes(void **state)
         char text[7] = {0};
         assert_int_equal(pread(to, text, 6, 32 << 20), 6);
         assert_string_equal(text, "middle");
+        assert_int_equal(pread(to, text, 5, 1 << 20), 5);
+        assert_int_equal(text[0], 0);
         assert_int_equal(dir_remove_at(AT_FDCWD, path, &err), 0);
 }
 
@@ -394,6 +489,15 @@ static void runs_have_a_deadline_and_a_ceiling(void **state)
         const char *const flood[] = {"yes", NULL};
         assert_int_equal(spawn_run(flood, &output, deadline_after_ms(10000), &err), -1);
         assert_int_equal(err.code, CUBBY_E_LIMIT);
+        assert_int_equal(spawn_run(flood, NULL, deadline_after_ms(100), &err), -1);
+        assert_int_equal(err.code, CUBBY_E_TIMEOUT);
+        /* what it leaves behind may keep its output open, but nobody waiting */
+        const char *const leaving[] = {"sh", "-c", "sleep 5 & echo done", NULL};
+        int64_t start = clock_monotonic_ms();
+        buffer_clear(&output);
+        assert_int_equal(spawn_run(leaving, &output, deadline_after_ms(10000), &err), 0);
+        assert_string_equal(buffer_text(&output), "done\n");
+        assert_true(clock_monotonic_ms() - start < 4000);
         const char *const failing[] = {"sh", "-c", "echo why >&2; exit 3", NULL};
         assert_int_equal(spawn_run(failing, NULL, deadline_after_ms(10000), &err), -1);
         assert_non_null(strstr(err.message, "exited with code 3: why"));
@@ -434,6 +538,104 @@ static void descriptors_may_swap_places(void **state)
         }
 }
 
+/* What the embedding program does with SIGCHLD is its own affair. */
+static void ignored_children_are_waited_for(void **state)
+{
+        (void)state;
+        cubby_error err = {0};
+        const char *const failing[] = {"sh", "-c", "echo why >&2; exit 3", NULL};
+        const char *const good[] = {"true", NULL};
+        const char *const missing[] = {"/nonexistent/program", NULL};
+        struct spawn_options options = {.argv = good};
+        struct child child = CHILD_NONE;
+        int status = 77;
+        assert_ptr_not_equal(signal(SIGCHLD, SIG_IGN), SIG_ERR);
+        assert_int_equal(spawn_run(good, NULL, deadline_after_ms(10000), &err), 0);
+        assert_int_equal(spawn_run(failing, NULL, deadline_after_ms(10000), &err), -1);
+        assert_non_null(strstr(err.message, "exited with code 3: why"));
+        assert_int_equal(spawn_run(missing, NULL, deadline_after_ms(10000), &err), -1);
+        assert_int_equal(err.sys_errno, ENOENT);
+        assert_int_equal(spawn(&options, &child, &err), 0);
+        assert_int_equal(child_wait(&child, deadline_after_ms(10000), &status, &err), -1);
+        assert_int_equal(err.sys_errno, ECHILD);
+        assert_int_equal(child.pid, -1); /* nobody kills a number that is not its own any more */
+        assert_int_equal(child.pidfd, -1);
+        assert_int_equal(status, 77);
+        int pidfd = -1;
+        assert_int_equal(spawn_detached(&options, &pidfd, &err), 0);
+        close_quietly(pidfd);
+        assert_ptr_not_equal(signal(SIGCHLD, SIG_DFL), SIG_ERR);
+}
+
+static void closed_standard_descriptors_are_filled(void **state)
+{
+        (void)state;
+        cubby_error err = {0};
+        AUTO_BUFFER struct buffer output;
+        buffer_init(&output, 4096);
+        const char *const argv[] = {"readlink", "/proc/self/fd/0", NULL};
+        AUTO_FD int kept = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+        assert_true(kept >= 0);
+        (void)close(STDIN_FILENO);
+        int result = spawn_run(argv, &output, deadline_after_ms(10000), &err);
+        assert_int_equal(dup2(kept, STDIN_FILENO), STDIN_FILENO);
+        assert_int_equal(result, 0);
+        assert_string_equal(buffer_text(&output), "/dev/null\n");
+}
+
+#define FORKS 60
+
+/* Forks that never call exec, as a worker pool does, and lives on with every
+ * descriptor that was open in that moment. */
+static void *fork_on(void *data)
+{
+        pid_t *pids = data;
+        for (int i = 0; i < FORKS; i++) {
+                pids[i] = fork();
+                if (pids[i] == 0) {
+                        (void)alarm(60);
+                        for (;;)
+                                (void)pause();
+                }
+        }
+        return NULL;
+}
+
+static void forks_of_other_threads_hold_nothing_up(void **state)
+{
+        (void)state;
+        pid_t pids[FORKS];
+        pthread_t thread;
+        cubby_error err = {0};
+        const char *const argv[] = {"true", NULL};
+        const char *const folder[] = {"/", NULL};
+        struct spawn_options options = {.argv = argv};
+        int64_t start = clock_monotonic_ms();
+        assert_int_equal(pthread_create(&thread, NULL, fork_on, pids), 0);
+        for (int i = 0; i < 30; i++) {
+                struct child child = CHILD_NONE;
+                int pidfd = -1;
+                int status = -1;
+                assert_int_equal(spawn(&options, &child, &err), 0);
+                assert_int_equal(child_wait(&child, deadline_after_ms(20000), &status, &err), 0);
+                assert_int_equal(status, 0);
+                assert_int_equal(spawn_detached(&options, &pidfd, &err), 0);
+                close_quietly(pidfd);
+                options.argv = folder;
+                assert_int_equal(spawn_detached(&options, &pidfd, &err), -1);
+                assert_int_equal(err.sys_errno, EACCES);
+                options.argv = argv;
+                assert_int_equal(spawn_run(argv, NULL, deadline_after_ms(20000), &err), 0);
+        }
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        for (int i = 0; i < FORKS; i++) {
+                assert_true(pids[i] > 0);
+                (void)kill(pids[i], SIGKILL);
+                assert_int_equal(waitpid(pids[i], NULL, 0), pids[i]);
+        }
+        assert_true(clock_monotonic_ms() - start < 20000);
+}
+
 static void remember_line(void *data, int level, const char *line)
 {
         *(int *)data = level;
@@ -451,11 +653,40 @@ static void log_goes_to_its_callback(void **state)
         log_line(&(struct log){0}, LOG_ERROR, "nobody");
 }
 
+static void test_slice_show(void **state)
+{
+        static const struct {
+                const char *text;
+                size_t size; /* of the copy */
+                const char *shown;
+        } rows[] = {
+                {"", 8, ""},
+                {"plain", 8, "plain"},
+                {"plain", 3, "pl"},
+                {"plain", 1, ""},
+                {"\x1b[2J\n\t\x7f", 16, "?[2J???"},
+                {"\xc3\xa4\xc2\xa0", 16, "\xc3\xa4\xc2\xa0"},
+                {"\xc2\x9b\x33m", 16, "??3m"}, /* CSI as UTF-8, and as a byte */
+                {"a\x9b\x33m", 16, "a?3m"},
+                {"\x80", 16, "?"},
+                {"\xe2\x82\xac", 16, "\xe2\x82\xac"}, /* these bytes go on */
+                {"\xc2", 16, "\xc2"},
+        };
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+                char shown[16];
+                struct slice slice = {(const uint8_t *)rows[i].text, strlen(rows[i].text)};
+                slice_show(slice, shown, rows[i].size);
+                assert_string_equal(shown, rows[i].shown);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_slice_show),
                 cmocka_unit_test(error_text_reads_outside_in),
                 cmocka_unit_test(error_text_is_cut_not_overrun),
+                cmocka_unit_test(error_text_is_printable_utf8),
                 cmocka_unit_test(every_code_has_a_name),
                 cmocka_unit_test(errno_maps_to_code),
                 cmocka_unit_test(buffer_stops_at_its_maximum),
@@ -465,6 +696,7 @@ int main(void)
                 cmocka_unit_test(slices_with_nul_are_no_text),
                 cmocka_unit_test(deadlines_do_not_overflow),
                 cmocka_unit_test(files_are_published_whole),
+                cmocka_unit_test(publishers_do_not_meet),
                 cmocka_unit_test(trees_are_removed_without_following_links),
                 cmocka_unit_test(private_folders_are_checked),
                 cmocka_unit_test(copies_keep_holes),
@@ -475,6 +707,9 @@ int main(void)
                 cmocka_unit_test(children_get_only_named_descriptors),
                 cmocka_unit_test(runs_have_a_deadline_and_a_ceiling),
                 cmocka_unit_test(descriptors_may_swap_places),
+                cmocka_unit_test(ignored_children_are_waited_for),
+                cmocka_unit_test(closed_standard_descriptors_are_filled),
+                cmocka_unit_test(forks_of_other_threads_hold_nothing_up),
                 cmocka_unit_test(log_goes_to_its_callback),
         };
         return cmocka_run_group_tests_name("base", tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole imports: docker-archives and plain tars; what is refused leaves nothing. */
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "image/disk.h"
 #include "image/image.h"
@@ -111,6 +112,36 @@ static void standard_input_is_a_source(void **state)
         assert_null(record.name);
         image_record_clear(&record);
         setting_free(&setting);
+}
+
+/* Who offers a pipe may keep silent, or stop in the middle. */
+static void a_silent_pipe_ends_in_time(void **state)
+{
+        static const struct image_import_options options = {.timeout_ms = 300};
+        AUTO_BUFFER struct buffer tar;
+        buffer_init(&tar, 1U << 16);
+        fixture_tar(lower, "none", &tar);
+        for (int row = 0; row < 3; row++) {
+                struct setting setting;
+                struct image_record record = {0};
+                char path[128];
+                cubby_error err = {0};
+                setting_make(&setting);
+                path_in(&setting, "pipe", path);
+                assert_int_equal(mkfifo(path, 0600), 0);
+                AUTO_FD int writer = -1;
+                if (row > 0) {
+                        writer = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+                        assert_true(writer >= 0);
+                        assert_int_equal(write_whole(writer, tar.data, row == 1 ? 0 : 700), 0);
+                }
+                int64_t start = clock_monotonic_ms();
+                assert_int_equal(image_import(setting.home, path, &options, &record, &err), -1);
+                assert_int_equal(err.code, CUBBY_E_TIMEOUT);
+                assert_in_range(clock_monotonic_ms() - start, 250, 5000);
+                assert_nothing_left(&setting);
+                setting_free(&setting);
+        }
 }
 
 /* ---- docker-archives ---- */
@@ -409,6 +440,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_plain_tar_is_an_image),
                 cmocka_unit_test(standard_input_is_a_source),
+                cmocka_unit_test(a_silent_pipe_ends_in_time),
                 cmocka_unit_test(docker_archives_are_imported_or_refused_whole),
                 cmocka_unit_test(all_names_of_a_docker_archive_are_kept),
                 cmocka_unit_test(bad_sources_are_refused),

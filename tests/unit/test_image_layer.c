@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Layers, good and hostile, into tree and disk. */
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "image/layer.h"
 #include "image_fixture.h"
@@ -56,6 +57,8 @@ static const struct image_limits small_limits = {
         .path_depth = 20,
         .path_bytes = 1000,
         .xattr_bytes = 100,
+        .metadata_bytes = 3000,
+        .deadline_ms = DEADLINE_NEVER,
 };
 
 struct world {
@@ -160,6 +163,10 @@ static const struct {
         {"a whiteout of a folder spares only what its own layer put there",
                 {{D("d"), F("d/low", "1")}, {F("d/up", "2"), F(".wh.d", "")}},
                 {{"d", "folder"}, {"d/low", NULL}, {"d/up", "2"}}},
+        {"and also where its own layer has no entry for the folder, however deep",
+                {{F("d/low", "1"), D("e"), F("e/low", "1")},
+                        {F("d/s/up", "2"), F(".wh.d", ""), F("e/s/t/up", "2"), F(".wh.e", "")}},
+                {{"d/low", NULL}, {"d/s/up", "2"}, {"e/low", NULL}, {"e/s/t/up", "2"}}},
         {"an opaque folder loses what is below, wherever its mark stands",
                 {{D("o"), F("o/low", "1"), D("o/sub"), F("o/sub/x", "1")},
                         {F("o/up", "2"), F("o/.wh..wh..opq", ""), F("o/more", "3")}},
@@ -367,6 +374,40 @@ static void many_entries_are_refused(void **state)
         assert_int_equal(apply_items(&world, items, &err), -1);
         assert_int_equal(err.code, CUBBY_E_LIMIT);
         world_free(&world);
+}
+
+/* Each entry is within its own limits; all stay in memory until the image is whole. */
+static void much_metadata_is_refused(void **state)
+{
+        static const char text[] = X256 X256 X256;
+        static const struct item rows[] = {
+                L("x", text), /* a link's target */
+                {.kind = 'f',
+                        .path = "x",
+                        .text = "",
+                        .xattr = "thirty bytes of an attribute.."}, /* attributes */
+                {.kind = 'd',
+                        .path = "x",
+                        .xattr = "thirty bytes of an attribute.."}, /* put over and over */
+                {.kind = 'd',
+                        .path = ".",
+                        .xattr = "thirty bytes of an attribute.."}, /* of the root */
+                F(X64 X64 X64 "x", ""),                             /* names */
+        };
+        for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
+                struct item items[61] = {{0}};
+                struct world world;
+                cubby_error err = {0};
+                for (size_t i = 0; i < 60; i++)
+                        items[i] = rows[row];
+                world_make(&world);
+                if (apply_items(&world, items, &err) == 0)
+                        fail_msg("row %zu: taken", row);
+                if (err.code != CUBBY_E_LIMIT ||
+                        strstr(err.message, "LIMIT_METADATA_BYTES") == NULL)
+                        fail_msg("row %zu: code %d, '%s'", row, err.code, err.message);
+                world_free(&world);
+        }
 }
 
 /* ---- hostile bytes ---- */
@@ -655,6 +696,39 @@ static void bombs_are_stopped(void **state)
         world_free(&world);
 }
 
+/* Ceilings that the libraries set: they must be there, and where we say they are. */
+static void ceilings_of_the_libraries_hold(void **state)
+{
+        static const struct {
+                int window; /* its logarithm */
+                int code;
+        } windows[] = {{10, CUBBY_OK}, {27, CUBBY_OK}, {28, CUBBY_E_LIMIT}, {41, CUBBY_E_LIMIT}};
+        for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+                /* one frame: a window, and a raw block with the end mark of an empty tar */
+                uint8_t frame[9 + 1024] = {0x28, 0xb5, 0x2f, 0xfd, 0,
+                        (uint8_t)((windows[i].window - 10) << 3), 0x01, 0x20, 0x00};
+                struct world world;
+                cubby_error err = {0};
+                world_make(&world);
+                (void)apply(&world, frame, sizeof frame, NULL, true, &err);
+                if (err.code != windows[i].code)
+                        fail_msg(
+                                "window %d: code %d, %s", windows[i].window, err.code, err.message);
+                if (err.code != CUBBY_OK)
+                        assert_non_null(strstr(err.message, "LIMIT_WINDOW_BYTES"));
+                world_free(&world);
+        }
+        static const char types[] = {'x', 'L', 'K', 'g'};
+        for (size_t i = 0; i < sizeof types; i++) {
+                size_t size = 2U << 20;
+                AUTO_FREE uint8_t *tar = calloc(1, size + 2048);
+                assert_non_null(tar);
+                raw_header(tar, "long", types[i], "00010000000");
+                memset(tar + 512, 'a', size);
+                expect_refusal(tar, size + 2048, NULL, CUBBY_E_LIMIT, "LIMIT_HEADER_BYTES");
+        }
+}
+
 static void text_is_made_printable(void **state)
 {
         char quoted[QUOTED_MAX];
@@ -674,6 +748,7 @@ int main(void)
                 cmocka_unit_test(the_last_attribute_wins),
                 cmocka_unit_test(hostile_entries_are_refused),
                 cmocka_unit_test(many_entries_are_refused),
+                cmocka_unit_test(much_metadata_is_refused),
                 cmocka_unit_test(hostile_headers_are_refused),
                 cmocka_unit_test(odd_owners_and_times),
                 cmocka_unit_test(extended_headers_are_checked),
@@ -684,6 +759,7 @@ int main(void)
                 cmocka_unit_test(trailing_bytes_are_refused),
                 cmocka_unit_test(compression_twice_is_refused),
                 cmocka_unit_test(bombs_are_stopped),
+                cmocka_unit_test(ceilings_of_the_libraries_hold),
                 cmocka_unit_test(text_is_made_printable),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

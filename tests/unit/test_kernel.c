@@ -711,6 +711,16 @@ static void whole_way(void **state)
         assert_int_equal(list_initramfs(home_folder_path, second, sizeof second), 1);
         assert_string_not_equal(first, second);
 
+        struct kernel_entry *listed = NULL;
+        size_t count = 0;
+        assert_int_equal(kernel_list(home, &listed, &count, &err), 0);
+        assert_int_equal(count, 1);
+        assert_string_equal(listed[0].version, VERSION);
+        assert_string_equal(listed[0].digest, kernel.digest);
+        assert_true(listed[0].disk_bytes > 0);
+        kernel_list_free(listed, count);
+        kernel_list_free(NULL, 0);
+
         /* by name, and as the newest; then damaged: not there any more */
         struct kernel again = {0};
         assert_int_equal(kernel_ensure(home, VERSION, NULL, NULL, &again, &err), 0);
@@ -723,6 +733,9 @@ static void whole_way(void **state)
                 module, sizeof module, "%s/kernels/" VERSION "/modules/erofs.ko", home_folder_path);
         assert_int_equal(truncate(module, 5), 0);
         assert_int_equal(kernel_ensure(home, VERSION, NULL, NULL, &again, &err), -1);
+        assert_int_equal(kernel_list(home, &listed, &count, &err), 0);
+        assert_int_equal(count, 0);
+        kernel_list_free(listed, count);
         assert_int_equal(kernel_open(home, &kernel, agent, &vmlinux_fd, &initramfs_fd, &err), -1);
         assert_int_equal(err.code, CUBBY_E_CORRUPT);
         assert_int_equal(kernel_ensure(home, deb, NULL, NULL, &again, &err), 0);

@@ -109,16 +109,20 @@ static void arguments_that_differ(void **state)
 {
         struct args tcg = {0};
         struct args kvm = {0};
+        struct args software = {0};
         struct args console = {0};
         struct vmm_spec spec = emulated;
         assert_int_equal(args_build(&spec, &tcg, NULL), 0);
         spec.kvm = true;
         assert_int_equal(args_build(&spec, &kvm, NULL), 0);
+        spec.software_kvm = true;
+        assert_int_equal(args_build(&spec, &software, NULL), 0);
         spec = emulated;
         spec.console = true;
         assert_int_equal(args_build(&spec, &console, NULL), 0);
 
         assert_true(has(&tcg, "-accel", "tcg,tb-size=128"));
+        assert_true(has(&tcg, "-cpu", "max,-la57,-erms,-fsrm,-pcid,-umip,-pku"));
         assert_true(mentions(&tcg, "pit=on,pic=on,rtc=on,isa-serial=off"));
         assert_true(mentions(&tcg, "tsc_early_khz=2445418 lpj=9781672 tsc=reliable"));
         assert_true(mentions(&tcg, "8250.nr_uarts=0"));
@@ -126,6 +130,7 @@ static void arguments_that_differ(void **state)
 
         assert_true(has(&kvm, "-accel", "kvm"));
         assert_true(has(&kvm, "-cpu", "host"));
+        assert_true(has(&software, "-cpu", "host,-arch-capabilities"));
         assert_true(mentions(&kvm, "pit=off,pic=off"));
         assert_false(mentions(&kvm, "tsc_early_khz"));
 
@@ -134,6 +139,7 @@ static void arguments_that_differ(void **state)
         assert_true(has(&console, "-serial", "chardev:console"));
         args_free(&tcg);
         args_free(&kvm);
+        args_free(&software);
         args_free(&console);
 }
 
@@ -541,6 +547,45 @@ static void kvm_insisted_on(void **state)
         assert_null(machine);
 }
 
+/* Falling back is only for who leaves the choice to us. */
+static void accelerators(void **state)
+{
+        static const struct {
+                enum kvm_support support;
+                enum accel accel;
+                bool own_kernel;
+                int want; /* -1: refused */
+                const char *advice;
+        } rows[] = {
+                {KVM_SUPPORT_HARDWARE, ACCEL_AUTO, false, ISOLATION_HARDWARE, NULL},
+                {KVM_SUPPORT_HARDWARE, ACCEL_KVM, true, ISOLATION_HARDWARE, NULL},
+                {KVM_SUPPORT_HARDWARE, ACCEL_TCG, true, ISOLATION_EMULATED, NULL},
+                {KVM_SUPPORT_SOFTWARE, ACCEL_AUTO, false, ISOLATION_EMULATED, NULL},
+                {KVM_SUPPORT_SOFTWARE, ACCEL_AUTO, true, ISOLATION_EMULATED, NULL},
+                {KVM_SUPPORT_SOFTWARE, ACCEL_KVM, true, ISOLATION_SOFTWARE, NULL},
+                {KVM_SUPPORT_SOFTWARE, ACCEL_KVM, false, -1, "name a kernel"},
+                {KVM_SUPPORT_NONE, ACCEL_KVM, false, -1, "'tcg'"},
+                {KVM_SUPPORT_NONE, ACCEL_KVM, true, -1, "'tcg'"},
+                {KVM_SUPPORT_NONE, ACCEL_AUTO, true, ISOLATION_EMULATED, NULL},
+        };
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+                struct probe_result probe = {.support = rows[i].support, .text = "the reason"};
+                enum isolation isolation = ISOLATION_NONE;
+                cubby_error err = {0};
+                int result =
+                        probe_choose(&probe, rows[i].accel, rows[i].own_kernel, &isolation, &err);
+                if (rows[i].want < 0) {
+                        assert_int_equal(result, -1);
+                        assert_int_equal(err.code, CUBBY_E_UNSUPPORTED);
+                        assert_non_null(strstr(err.message, "the reason"));
+                        assert_non_null(strstr(err.message, rows[i].advice));
+                        assert_int_equal(isolation, ISOLATION_NONE);
+                } else if (result != 0 || (int)isolation != rows[i].want) {
+                        fail_msg("row %zu: %s", i, isolation_name(isolation));
+                }
+        }
+}
+
 static void table(void **state)
 {
         assert_ptr_equal(engine_find("microvm"), &engine_microvm);
@@ -549,6 +594,7 @@ static void table(void **state)
         assert_null(engine_find("Microvm"));
         assert_string_equal(isolation_name(ISOLATION_EMULATED), "emulated");
         assert_string_equal(isolation_name(ISOLATION_HARDWARE), "hardware");
+        assert_string_equal(isolation_name(ISOLATION_SOFTWARE), "software");
         assert_string_equal(isolation_name(ISOLATION_NONE), "none");
 }
 
@@ -556,6 +602,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(arguments_of_every_machine),
+                cmocka_unit_test(accelerators),
                 cmocka_unit_test(arguments_that_differ),
                 cmocka_unit_test(arguments_refused),
                 cmocka_unit_test(probe_decisions),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "base/fd.h"
-#include "state/private.h"
+#include "state_fixture.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,56 +10,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#define HEX64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-#define OTHER64 "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
-#define IMAGE "sha256:" HEX64
-#define OTHER "sha256:" OTHER64
-#define BOX "00112233445566778899aabbccddeeff"
-
-struct place {
-        char path[64];
-        struct home *home;
-};
-
-static int make_place(void **state)
-{
-        struct place *place = calloc(1, sizeof *place);
-        assert_non_null(place);
-        (void)snprintf(place->path, sizeof place->path, "/tmp/cubby-state-XXXXXX");
-        assert_non_null(mkdtemp(place->path));
-        assert_int_equal(home_open(place->path, NULL, &place->home, NULL), 0);
-        *state = place;
-        return 0;
-}
-
-static int remove_place(void **state)
-{
-        struct place *place = *state;
-        home_close(place->home);
-        int result = dir_remove_at(AT_FDCWD, place->path, NULL);
-        free(place);
-        return result;
-}
-
-static void put_image(struct home *home, const char *id, const char *name, int64_t created_ns)
-{
-        struct image_record record = {.id = (char *)(uintptr_t)id,
-                .name = (char *)(uintptr_t)name,
-                .manifest = (char[]){"{\"layers\":[]}"},
-                .config = (char[]){"{\"os\":\"linux\"}"},
-                .architecture = (char[]){"amd64"},
-                .disk_bytes = 4096,
-                .created_ns = created_ns};
-        cubby_error err = {0};
-        assert_int_equal(image_record_put(home, &record, &err), 0);
-}
 
 static int put_box(
         struct home *home, const char *id, const char *name, uint32_t *slot, cubby_error *err)
@@ -83,181 +40,6 @@ static struct home *open_again(struct place *place)
                 print_message("home_open: %s\n", err.message);
         assert_int_equal(result, 0);
         return place->home;
-}
-
-static bool has_file(struct home *home, const char *name)
-{
-        struct stat info;
-        return fstatat(home_folder(home, HOME_ROOT), name, &info, AT_SYMLINK_NOFOLLOW) == 0;
-}
-
-static void test_home_paths(void **state)
-{
-        struct place *place = *state;
-        struct stat info;
-        assert_int_equal(fstat(home_folder(place->home, HOME_ROOT), &info), 0);
-        assert_int_equal(info.st_mode & 0777, 0700);
-        assert_string_equal(home_path(place->home), place->path);
-        char with_slash[80];
-        (void)snprintf(with_slash, sizeof with_slash, "%s//", place->path);
-        struct home *again = NULL;
-        assert_int_equal(home_open(with_slash, NULL, &again, NULL), 0);
-        assert_string_equal(home_path(again), place->path);
-        home_close(again);
-}
-
-static void test_home_refused(void **state)
-{
-        struct place *place = *state;
-        char inner[100];
-        struct home *home = NULL;
-        cubby_error err = {0};
-        (void)snprintf(inner, sizeof inner, "%s/open", place->path);
-        assert_int_equal(mkdir(inner, 0700), 0);
-        assert_int_equal(chmod(inner, 0777), 0);
-        assert_int_equal(home_open(inner, NULL, &home, &err), -1);
-        assert_int_equal(err.code, CUBBY_E_PERMISSION);
-
-        char link[100];
-        (void)snprintf(link, sizeof link, "%s/link", place->path);
-        assert_int_equal(symlink(place->path, link), 0);
-        assert_int_equal(home_open(link, NULL, &home, &err), -1);
-        (void)snprintf(link, sizeof link, "%s/link/", place->path);
-        assert_int_equal(home_open(link, NULL, &home, &err), -1);
-
-        (void)snprintf(inner, sizeof inner, "%s/file", place->path);
-        int fd = open(inner, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-        assert_true(fd >= 0);
-        assert_int_equal(close(fd), 0);
-        assert_int_equal(home_open(inner, NULL, &home, &err), -1);
-        assert_int_equal(home_open("", NULL, &home, &err), -1);
-        assert_int_equal(err.code, CUBBY_E_INVALID);
-        assert_null(home);
-}
-
-static void test_default_paths(void **state)
-{
-        static const struct {
-                const char *home, *data, *user;
-                const char *want; /* beneath the test's folder; NULL: refused */
-        } rows[] = {
-                {"@/named", NULL, NULL, "@/named"},
-                {"relative", NULL, NULL, NULL},
-                {"./x", "@/data", NULL, NULL},
-                {"@/a/b/c", "@/data", "@/me", "@/a/b/c"},
-        };
-        struct place *place = *state;
-        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-                char text[200];
-                char want[200] = "";
-                (void)snprintf(text, sizeof text, "%s%s", rows[i].home[0] == '@' ? place->path : "",
-                        rows[i].home + (rows[i].home[0] == '@'));
-                if (rows[i].want != NULL)
-                        (void)snprintf(want, sizeof want, "%s%s", place->path, rows[i].want + 1);
-                assert_int_equal(setenv("CUBBY_HOME", text, 1), 0);
-                struct home *home = NULL;
-                cubby_error err = {0};
-                int result = home_open(NULL, NULL, &home, &err);
-                assert_int_equal(result, rows[i].want == NULL ? -1 : 0);
-                if (result == 0)
-                        assert_string_equal(home_path(home), want);
-                else
-                        assert_int_equal(err.code, CUBBY_E_INVALID);
-                home_close(home);
-        }
-        assert_int_equal(unsetenv("CUBBY_HOME"), 0);
-}
-
-static void test_locks(void **state)
-{
-        struct place *place = *state;
-        struct home *home = place->home;
-        cubby_error err = {0};
-        int first = -1;
-        int second = -1;
-        assert_int_equal(home_lock(home, "work", true, 0, &first, &err), 0);
-        int64_t before = clock_monotonic_ms();
-        assert_int_equal(home_lock(home, "work", false, deadline_after_ms(60), &second, &err), -1);
-        assert_int_equal(err.code, CUBBY_E_TIMEOUT);
-        assert_true(clock_monotonic_ms() - before >= 60);
-        assert_int_equal(second, -1);
-        close_quietly(first);
-        assert_int_equal(home_lock(home, "work", false, 0, &first, &err), 0);
-        assert_int_equal(home_lock(home, "work", false, 0, &second, &err), 0);
-        close_quietly(first);
-        close_quietly(second);
-        static const char *const bad[] = {"", "a/b", "..", ".hidden", "a b", "\n", "../x"};
-        for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-                assert_int_equal(home_lock(home, bad[i], true, 0, &first, &err), -1);
-                assert_int_equal(err.code, CUBBY_E_INVALID);
-        }
-}
-
-/* The lock of a killed process is free. */
-static void test_lock_of_killed(void **state)
-{
-        struct place *place = *state;
-        int ready[2];
-        assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
-        pid_t pid = fork();
-        assert_true(pid >= 0);
-        if (pid == 0) {
-                int lock = -1;
-                char name[32];
-                int dir = -1;
-                int dir_lock = -1;
-                if (home_lock(place->home, "mine", true, 0, &lock, NULL) == 0 &&
-                        home_make_temporary(place->home, name, &dir, &dir_lock, NULL) == 0)
-                        (void)!write(ready[1], "x", 1);
-                for (;;)
-                        (void)pause();
-        }
-        char byte;
-        assert_int_equal(read(ready[0], &byte, 1), 1);
-        uint64_t freed = 1;
-        assert_int_equal(home_sweep(place->home, &freed, NULL), 0);
-        assert_int_equal(freed, 0); /* its maker lives */
-        int lock = -1;
-        assert_int_equal(home_lock(place->home, "mine", true, 0, &lock, NULL), -1);
-        assert_int_equal(kill(pid, SIGKILL), 0);
-        assert_int_equal(waitpid(pid, NULL, 0), pid);
-        assert_int_equal(home_lock(place->home, "mine", true, 0, &lock, NULL), 0);
-        close_quietly(lock);
-        assert_int_equal(home_sweep(place->home, &freed, NULL), 0);
-        assert_true(freed > 0);
-        (void)close(ready[0]);
-        (void)close(ready[1]);
-}
-
-static void test_temporary(void **state)
-{
-        struct place *place = *state;
-        struct home *home = place->home;
-        char name[32];
-        int dir = -1;
-        int lock = -1;
-        uint64_t freed = 0;
-        assert_int_equal(home_make_temporary(home, name, &dir, &lock, NULL), 0);
-        int fd = openat(dir, "data", O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-        char block[8192];
-        memset(block, 'x', sizeof block);
-        assert_int_equal(write_whole(fd, block, sizeof block), 0);
-        (void)close(fd);
-        assert_int_equal(home_sweep(home, &freed, NULL), 0);
-        assert_int_equal(freed, 0);
-        assert_int_equal(faccessat(home_folder(home, HOME_TMP), name, F_OK, 0), 0);
-        close_quietly(lock);
-        close_quietly(dir);
-        /* a plain file and a link are leftovers too; the link's target is not touched */
-        fd = openat(home_folder(home, HOME_TMP), "plain", O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-        (void)close(fd);
-        assert_int_equal(symlinkat(place->path, home_folder(home, HOME_TMP), "link"), 0);
-        assert_int_equal(home_sweep(home, &freed, NULL), 0);
-        assert_true(freed >= sizeof block);
-        assert_int_equal(faccessat(home_folder(home, HOME_TMP), name, F_OK, 0), -1);
-        assert_int_equal(faccessat(home_folder(home, HOME_TMP), "plain", F_OK, 0), -1);
-        assert_int_equal(faccessat(home_folder(home, HOME_TMP), "link", F_OK, 0), -1);
-        assert_true(has_file(home, "cubby.db"));
 }
 
 static void test_images(void **state)
@@ -510,6 +292,64 @@ static void test_corruption(void **state)
         assert_true(has_file(place->home, "cubby.db.corrupt-6"));
 }
 
+/* A rebuild that cannot read everything makes nothing: it would lose what it cannot read. */
+static void test_rebuild_without_means(void **state)
+{
+        struct place *place = *state;
+        struct rlimit all;
+        int failed = 0;
+        put_image(place->home, IMAGE, "a:1", 10);
+        put_image(place->home, OTHER, "b:1", 20);
+        assert_int_equal(put_box(place->home, BOX, "first", NULL, NULL), 0);
+        write_box_folder(place->home, BOX,
+                "{\"id\":\"" BOX "\",\"name\":\"first\",\"image_id\":\"" IMAGE
+                "\",\"slot\":1,\"created_ns\":7,\"more\":[]}");
+        assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+        int lowest = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+        close_quietly(lowest);
+        for (int more = 0; more < 12; more++) {
+                struct rlimit few = {.rlim_cur = (rlim_t)(lowest + more), .rlim_max = all.rlim_max};
+                struct image_record *images = NULL;
+                struct box_record *boxes = NULL;
+                size_t image_count = 2;
+                size_t box_count = 1;
+                (void)unlinkat(home_folder(place->home, HOME_ROOT), "cubby.db", 0);
+                assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+                failed += image_record_list(place->home, &images, &image_count, NULL) < 0;
+                failed += box_record_list(place->home, &boxes, &box_count, NULL) < 0;
+                assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+                image_record_list_free(images, image_count);
+                box_record_list_free(boxes, box_count);
+                assert_int_equal(image_count, 2);
+                assert_int_equal(box_count, 1);
+        }
+        assert_in_range(failed, 1, 23); /* some were too few, some enough */
+}
+
+/* Memory that runs out is no damage. */
+static void test_out_of_memory(void **state)
+{
+        struct place *place = *state;
+        int failed = 0;
+        put_image(place->home, IMAGE, "a:1", 10);
+        for (int64_t bytes = 1024; bytes < 1 << 20; bytes += bytes / 8) {
+                struct image_record *list = NULL;
+                size_t count = 0;
+                cubby_error err = {0};
+                (void)sqlite3_hard_heap_limit64(bytes);
+                int result = image_record_list(place->home, &list, &count, &err);
+                (void)sqlite3_hard_heap_limit64(0);
+                if (result < 0)
+                        assert_int_equal(err.code, CUBBY_E_NO_MEMORY);
+                else
+                        assert_int_equal(count, 1);
+                failed += result < 0;
+                image_record_list_free(list, count);
+        }
+        assert_true(failed > 0);
+        assert_false(has_file(place->home, "cubby.db.corrupt-1"));
+}
+
 static void run_sql(struct place *place, const char *sql)
 {
         char path[100];
@@ -739,20 +579,15 @@ static void test_both_mend(void **state)
 
 int main(void)
 {
-#define WITH_HOME(test) cmocka_unit_test_setup_teardown(test, make_place, remove_place)
         const struct CMUnitTest tests[] = {
-                WITH_HOME(test_home_paths),
-                WITH_HOME(test_home_refused),
-                WITH_HOME(test_default_paths),
-                WITH_HOME(test_locks),
-                WITH_HOME(test_lock_of_killed),
-                WITH_HOME(test_temporary),
                 WITH_HOME(test_images),
                 WITH_HOME(test_ambiguous_prefix),
                 WITH_HOME(test_names_move),
                 WITH_HOME(test_bad_images),
                 WITH_HOME(test_boxes),
                 WITH_HOME(test_corruption),
+                WITH_HOME(test_rebuild_without_means),
+                WITH_HOME(test_out_of_memory),
                 WITH_HOME(test_hostile_rows),
                 WITH_HOME(test_newer_version),
                 WITH_HOME(test_bad_image_files),

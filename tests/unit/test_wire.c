@@ -201,7 +201,7 @@ static bool encode_processes(struct buffer *out)
 }
 static bool decode_processes(struct slice payload)
 {
-        struct message_process entries[WIRE_PROCESSES_MAX];
+        struct message_process entries[WIRE_PROCESSES_MAX] = {0};
         struct message_processes m = {.entries = entries};
         return message_processes_decode(payload, &m) && m.count == 2 && entries[1].pid == 2;
 }

@@ -138,6 +138,8 @@ static int exec_command(struct cli *cli, const void *settings, struct args args)
                 fill(exec, args, &request, &start);
                 if (cubby_exec_start(box, &start, &command, &err) < 0)
                         rc = cli_fail_error(cli, &err);
+                if (err.code == CUBBY_E_TIMEOUT && start.timeout_ms > 0)
+                        rc = EXIT_TIMED_OUT;
         }
         box_request_clear(&request);
         if (rc != 0 || exec->detach)

@@ -31,3 +31,17 @@ const struct command command_kernel_ensure = {
         .arguments = ARGS_FILE,
         .run = ensure_kernel,
 };
+
+const struct command command_kernel_add = {
+        .group = "kernel",
+        .name = "add",
+        .usage = "FILE",
+        .summary = "Unpack a guest kernel, as 'cubby kernel ensure FILE'",
+        .details = "FILE is a kernel file, with its modules beside it, or a .deb package. Prints "
+                   "the version.",
+        .examples = "cubby kernel add linux-image-6.1.0-18-cloud-amd64_6.1.76-1_amd64.deb",
+        .min_args = 1,
+        .max_args = 1,
+        .arguments = ARGS_FILE,
+        .run = ensure_kernel,
+};

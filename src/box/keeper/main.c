@@ -75,7 +75,7 @@ static int keep(struct keeper *keeper, char **argv, cubby_error *err)
         cubby_open_options options = CUBBY_INIT(cubby_open_options);
         options.home = argv[KEEPER_ARGUMENT_HOME];
         options.log = print_line;
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (box_home_open(&options, &keeper->host, err) < 0 || plan(keeper, argv, err) < 0)
                 return -1;
         cubby_error taken = {0};

@@ -11,7 +11,7 @@
 #define RESUME_BYTES_MAX (16U * 1024U)
 #define DEFAULT_ROWS 24
 #define DEFAULT_COLUMNS 80
-#define ERROR_TAIL 640
+#define CONSOLE_TAIL 2048
 
 void boot_report(const struct shim *shim, int kind, const char *text)
 {
@@ -61,7 +61,7 @@ void boot_fail(struct shim *shim, const char *reason, const cubby_error *error, 
                 shim->failed = true;
                 shim->error = *error;
                 if (with_console) {
-                        char tail[ERROR_TAIL];
+                        char tail[CONSOLE_TAIL];
                         console_tail(shim, tail, sizeof tail);
                         (void)cubby_error_wrap(&shim->error, "%s", stage_of(shim));
                         size_t used = strlen(shim->error.message);
@@ -82,6 +82,21 @@ void boot_late(struct shim *shim)
         (void)cubby_error_set(&error, CUBBY_E_VMM, "the box was not ready within %lld ms",
                 (long long)shim->config.boot_timeout_ms);
         boot_fail(shim, "boot-failed", &error, true);
+}
+
+/* The agent gave up before HELLO, and says at which stage. */
+bool boot_agent_failed(struct shim *shim, struct slice payload)
+{
+        struct message_error message;
+        if (shim->phase != PHASE_HELLO || !message_error_decode(payload, &message))
+                return false;
+        cubby_error said;
+        cubby_error error;
+        guest_error(&message, &said);
+        cubby_error_clear(&error);
+        (void)cubby_error_set(&error, CUBBY_E_VMM, "the agent gave up: %s", said.message);
+        boot_fail(shim, "boot-failed", &error, true);
+        return true;
 }
 
 static void fail_system(struct shim *shim, int code, const char *text)
@@ -213,7 +228,8 @@ bool boot_resumed(struct shim *shim, struct slice payload)
 {
         struct message_resumed resumed;
         if (shim->phase != PHASE_RESUME || !message_resumed_decode(payload, &resumed) ||
-                resumed.nonce != shim->nonce)
+                resumed.nonce != shim->nonce || resumed.generation < 1 ||
+                resumed.generation > INT64_MAX)
                 return false;
         shim->session = shim->nonce;
         shim->generation = resumed.generation;

@@ -3,9 +3,9 @@
 /*
  * The box's own command. Its output goes into the kept log, and from there to
  * every attached client at that client's pace: each has its place in the log.
- * The command gets credit for what was logged unless a client is too far behind.
+ * The command gets credit for what was logged unless a client is too far behind:
+ * then it waits, for as long as that client's connection lives.
  */
-#include "base/clock.h"
 #include "box/shim/shim.h"
 
 #include <stdlib.h>
@@ -44,8 +44,7 @@ void attach_open(struct shim *shim, struct peer *peer, uint64_t stream, bool wai
         *attach = (struct attach){.stream = stream,
                 .waits_only = waits,
                 .place = KEPT_PLACE_NONE,
-                .window = STREAM_WINDOW,
-                .progress_ms = clock_monotonic_ms()};
+                .window = STREAM_WINDOW};
         for (int channel = 0; channel < CHANNEL_COUNT; channel++)
                 attach->room[channel] = STREAM_WINDOW;
         buffer_init(&attach->input, STREAM_WINDOW);
@@ -58,7 +57,7 @@ void attach_open(struct shim *shim, struct peer *peer, uint64_t stream, bool wai
                 peer_error(peer, stream, error.code, error.message);
                 return;
         }
-        command->seen = true;
+        command->seen = command->seen || !waits; /* its creator wants the output */
         attach->next = peer->attaches;
         peer->attaches = attach;
 }
@@ -171,13 +170,13 @@ static bool skip_damage(struct shim *shim, struct attach *attach)
 }
 
 /* Moves log into the client's line. Returns true when all of it is there. */
-static bool pump_output(struct shim *shim, struct peer *peer, struct attach *attach, int64_t now_ms)
+static bool pump_output(struct shim *shim, struct peer *peer, struct attach *attach)
 {
         uint8_t data[KEPT_RECORD_MAX];
         size_t moved = 0;
         while (!peer->closing) {
                 if (connection_queued(&peer->connection) >= ATTACH_QUEUE) {
-                        peer_flush(peer, now_ms);
+                        peer_flush(peer);
                         if (connection_queued(&peer->connection) >= ATTACH_QUEUE)
                                 return false; /* the loop waits for room */
                 }
@@ -201,14 +200,20 @@ static bool pump_output(struct shim *shim, struct peer *peer, struct attach *att
                 }
                 peer_send(peer, FRAME_DATA, channel, attach->stream, data, (size_t)size);
                 attach->room[channel] -= (uint32_t)size;
-                attach->progress_ms = now_ms;
                 moved += (size_t)size;
         }
         return false;
 }
 
-static void send_exit(struct shim *shim, struct peer *peer, const struct attach *attach)
+/* The last frames of an attach that has got the whole log. */
+static void send_end(struct shim *shim, struct peer *peer, const struct attach *attach)
 {
+        if (!shim->command.ended) {
+                char text[END_TEXT_MAX];
+                end_text(shim, text, sizeof text);
+                peer_error(peer, attach->stream, CUBBY_E_BOX_DEAD, text);
+                return;
+        }
         AUTO_BUFFER struct buffer payload;
         buffer_init(&payload, 256);
         if (!message_exit_encode(&payload, &shim->command.exit)) {
@@ -260,24 +265,19 @@ static void pump_input(struct shim *shim, struct peer *peer, struct attach *atta
 }
 
 /* True when the client holds the command up. */
-static bool pump_peer(struct shim *shim, struct peer *peer, int64_t now_ms)
+static bool pump_peer(struct shim *shim, struct peer *peer)
 {
         bool behind = false;
         struct attach *next = NULL;
         for (struct attach *attach = peer->attaches; attach != NULL; attach = next) {
                 next = attach->next;
-                bool whole = attach->waits_only || pump_output(shim, peer, attach, now_ms);
-                attach->waits = !whole;
-                if (whole)
-                        attach->progress_ms = now_ms;
-                else if (kept_place_behind(&shim->kept, &attach->place) > BEHIND_MAX)
+                bool whole = attach->waits_only || pump_output(shim, peer, attach);
+                if (!whole && kept_place_behind(&shim->kept, &attach->place) > BEHIND_MAX)
                         behind = true;
-                if (behind && now_ms - attach->progress_ms > shim->options->stall_ms)
-                        peer->closing = true;
                 if (!attach->waits_only)
                         pump_input(shim, peer, attach);
-                if (whole && shim->command.ended) {
-                        send_exit(shim, peer, attach);
+                if (whole && (shim->command.ended || shim->phase == PHASE_GONE)) {
+                        send_end(shim, peer, attach);
                         attach_close(peer, attach);
                 }
         }
@@ -288,27 +288,28 @@ static void grant_credit(struct shim *shim)
 {
         struct command *command = &shim->command;
         struct stream *stream = command->stream;
-        for (uint16_t channel = CHANNEL_STDOUT; channel < CHANNEL_COUNT; channel++) {
+        for (unsigned channel = CHANNEL_STDOUT; channel < CHANNEL_COUNT; channel++) {
                 uint32_t owed = command->owed[channel];
                 if (owed < CREDIT_PIECE || stream == NULL)
                         continue;
                 uint8_t payload[4];
                 store_u32(payload, owed);
-                if (!guest_send(shim, FRAME_CREDIT, channel, stream->id, payload, sizeof payload))
+                if (!guest_send(shim, FRAME_CREDIT, (uint16_t)channel, stream->id, payload,
+                            sizeof payload))
                         continue;
                 stream->window[channel] += owed;
                 command->owed[channel] = 0;
         }
 }
 
-void command_pump(struct shim *shim, int64_t now_ms)
+void command_pump(struct shim *shim)
 {
         if (!shim->command.exists)
                 return;
         bool behind = false;
         shim->again = false;
         for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next)
-                if (!peer->closing && pump_peer(shim, peer, now_ms))
+                if (!peer->closing && pump_peer(shim, peer))
                         behind = true;
         if (!behind)
                 grant_credit(shim);

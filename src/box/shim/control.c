@@ -80,7 +80,7 @@ static void on_pause(struct shim *shim, struct peer *peer, uint64_t stream, bool
                 return;
         }
         shim->paused = pause;
-        shim->part_deadline_ms = DEADLINE_NEVER; /* a half frame may wait as long as that takes */
+        guest_watch_part(shim);
         peer_send(peer, FRAME_OK, 0, stream, NULL, 0);
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #define EXIT_BYTES_MAX (16U * 1024U)
@@ -21,6 +22,12 @@ void end_reason(struct shim *shim, const char *reason, const char *detail)
                 (int)sizeof shim->exit.detail - 1, detail);
 }
 
+void end_text(const struct shim *shim, char *ret, size_t size)
+{
+        (void)snprintf(ret, size, "the box has ended (%s)%s%s", shim->exit.reason,
+                shim->exit.detail[0] != '\0' ? ": " : "", shim->exit.detail);
+}
+
 /* There is no machine any more: every call fails now, attached clients get the rest. */
 static void become_gone(struct shim *shim)
 {
@@ -33,18 +40,9 @@ static void become_gone(struct shim *shim)
         shim->park_deadline_ms = DEADLINE_NEVER;
         shim->boot_deadline_ms = DEADLINE_NEVER;
         shim->part_deadline_ms = DEADLINE_NEVER;
-        shim->drain_deadline_ms = deadline_after_ms(shim->options->drain_ms);
-        char text[600];
-        (void)snprintf(text, sizeof text, "the box has ended (%s)%s%s", shim->exit.reason,
-                shim->exit.detail[0] != '\0' ? ": " : "", shim->exit.detail);
+        char text[END_TEXT_MAX];
+        end_text(shim, text, sizeof text);
         streams_fail(shim, CUBBY_E_BOX_DEAD, text);
-        if (shim->command.ended)
-                return;
-        for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next)
-                while (peer->attaches != NULL) {
-                        peer_error(peer, peer->attaches->stream, CUBBY_E_BOX_DEAD, text);
-                        attach_close(peer, peer->attaches);
-                }
 }
 
 void end_kill(struct shim *shim, const char *reason, const char *detail)
@@ -64,7 +62,7 @@ static void unpause(struct shim *shim)
         if (!shim->paused || shim->engine->unpause(shim->machine, NULL) < 0)
                 return; /* what stays paused is killed in the end */
         shim->paused = false;
-        shim->part_deadline_ms = DEADLINE_NEVER;
+        guest_watch_part(shim);
 }
 
 void end_shutdown(struct shim *shim, int64_t timeout_ms)
@@ -136,33 +134,14 @@ void end_machine_exited(struct shim *shim)
         become_gone(shim);
 }
 
-/* Ready for the end: every client has what is its own, or does not want it. */
-void end_check_drained(struct shim *shim, int64_t now_ms)
-{
-        if (shim->phase != PHASE_GONE || shim->finished)
-                return;
-        bool waiting = false;
-        for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next) {
-                if (connection_queued(&peer->connection) > 0 &&
-                        now_ms - peer->progress_ms < shim->options->drain_ms)
-                        waiting = true;
-                for (const struct attach *a = peer->attaches; a != NULL; a = a->next)
-                        if (now_ms - a->progress_ms < shim->options->drain_ms)
-                                waiting = true;
-        }
-        bool lingers = !shim->failed && strcmp(shim->exit.reason, "exited") == 0 &&
-                !shim->command.seen && now_ms - shim->ready_ms < shim->options->linger_ms;
-        if (lingers && shim->drain_deadline_ms > shim->ready_ms + shim->options->linger_ms)
-                shim->drain_deadline_ms = shim->ready_ms + shim->options->linger_ms;
-        shim->finished = !waiting && !lingers;
-}
-
 /*
- * The last acts, in this order: the exit file, the socket's name, the lock, the
- * connections. Who sees its connection closed finds the rest done.
+ * The end as others see it, in this order: the exit file, the socket's name, the
+ * lock. From here on the box has ended and may be started again or removed; this
+ * process uses nothing in its folder any more but files that it holds open.
  */
-int end_finish(struct shim *shim)
+void end_publish(struct shim *shim)
 {
+        shim->published = true;
         shim->exit.finished_ns = clock_realtime_ns();
         shim->exit.generation = shim->generation;
         (void)snprintf(shim->exit.isolation, sizeof shim->exit.isolation, "%s", shim->isolation);
@@ -170,19 +149,52 @@ int end_finish(struct shim *shim)
         buffer_init(&json, EXIT_BYTES_MAX);
         cubby_error error;
         cubby_error_clear(&error);
-        int result = 0;
+        shim->result = shim->failed ? 1 : 0;
         if (shim->box_fd >= 0 &&
                 (box_exit_encode(&shim->exit, &json, &error) < 0 ||
                         file_publish_at(shim->box_fd, BOX_EXIT_NAME, json.data, json.size, 0600,
                                 &error) < 0)) {
                 log_line(&shim->log, LOG_ERROR, "the exit file: %s", error.message);
-                result = 1;
+                shim->result = 1;
         }
         if (shim->listen_fd >= 0)
                 (void)unlink(BOX_SOCKET_NAME);
+        close_quietly(take_fd(&shim->listen_fd));
+        /* A process that the creator's program forked meanwhile may share the open file:
+         * closing it would not do. */
+        if (shim->lock_fd >= 0)
+                (void)flock(shim->lock_fd, LOCK_UN);
         close_quietly(take_fd(&shim->lock_fd));
         if (shim->failed)
                 boot_report(shim, REPORT_FAILED, shim->error.message);
         close_quietly(take_fd(&shim->status_fd));
-        return shim->failed ? 1 : result;
+}
+
+/* A command that was quick: its creator, who has just heard READY, may want to attach. */
+static bool awaits_creator(const struct shim *shim)
+{
+        return !shim->failed && strcmp(shim->exit.reason, "exited") == 0 && !shim->command.seen;
+}
+
+/*
+ * After the machine: the end is published at once. Clients who have all that is
+ * theirs are let go, and see their connection closed when the rest is done; for
+ * the others this process waits, as long as their connection lives.
+ */
+void end_settle(struct shim *shim, int64_t now_ms)
+{
+        if (shim->phase != PHASE_GONE)
+                return;
+        if (!shim->published) {
+                shim->drain_deadline_ms = shim->ready_ms + shim->options->linger_ms;
+                if (awaits_creator(shim) && now_ms < shim->drain_deadline_ms)
+                        return;
+                end_publish(shim);
+                shim->drain_deadline_ms = deadline_after_ms(shim->options->drain_ms);
+        }
+        for (struct peer *peer = shim->peers; peer != NULL; peer = peer->next)
+                if (peer->attaches == NULL && connection_queued(&peer->connection) == 0)
+                        peer->closing = true;
+        peers_drop_closing(shim);
+        shim->finished = shim->peers == NULL || now_ms >= shim->drain_deadline_ms;
 }

@@ -58,7 +58,7 @@ bool guest_send(struct shim *shim, uint16_t type, uint16_t flags, uint64_t strea
 bool guest_is_full(const struct shim *shim)
 {
         return shim->saver != NULL || shim->freeze_sent ||
-                connection_queued(&shim->agent) >= AGENT_QUEUE_SOFT;
+                (shim->phase != PHASE_GONE && connection_queued(&shim->agent) >= AGENT_QUEUE_SOFT);
 }
 
 /* To the stream's client, if it is still there. */
@@ -160,19 +160,18 @@ static bool on_exec_frame(struct shim *shim, struct stream *stream, const struct
         }
 }
 
+void guest_error(const struct message_error *message, cubby_error *ret)
+{
+        char text[GUEST_TEXT_MAX];
+        slice_show(message->text, text, sizeof text);
+        (void)cubby_error_set(ret, (int)message->code, "%s", text);
+        ret->sys_errno = (int)message->sys_errno;
+}
+
 static void main_failed(struct shim *shim, const struct message_error *message)
 {
         cubby_error error;
-        cubby_error_clear(&error);
-        char text[CUBBY_ERROR_MESSAGE_MAX / 2];
-        size_t size = message->text.size < sizeof text ? message->text.size : sizeof text - 1;
-        for (size_t i = 0; i < size; i++) {
-                uint8_t byte = message->text.data[i];
-                text[i] = byte < 0x20 || byte == 0x7f ? '?' : (char)byte;
-        }
-        text[size] = '\0';
-        (void)cubby_error_set(&error, (int)message->code, "%s", text);
-        error.sys_errno = (int)message->sys_errno;
+        guest_error(message, &error);
         if (shim->phase < PHASE_RUNNING)
                 boot_fail(shim, "exec-failed", &error, false);
         else
@@ -277,6 +276,8 @@ static bool accept_frame(struct shim *shim, const struct frame *frame)
                 return false;
         if (frame->type == FRAME_HELLO)
                 return frame->stream == 0 && boot_hello(shim, payload_of(frame));
+        if (frame->type == FRAME_ERROR && frame->stream == 0)
+                return boot_agent_failed(shim, payload_of(frame));
         struct stream *stream = stream_find(shim, frame->stream);
         if (stream == NULL)
                 return false;
@@ -292,6 +293,14 @@ void guest_frame(struct shim *shim, const struct frame *frame)
 {
         if (!accept_frame(shim, frame))
                 violation(shim);
+}
+
+void guest_watch_part(struct shim *shim)
+{
+        if (shim->paused || !connection_has_part(&shim->agent))
+                shim->part_deadline_ms = DEADLINE_NEVER;
+        else if (shim->part_deadline_ms == DEADLINE_NEVER)
+                shim->part_deadline_ms = deadline_after_ms(shim->options->part_ms);
 }
 
 bool guest_read(struct shim *shim)
@@ -311,9 +320,7 @@ bool guest_read(struct shim *shim)
                 return false;
         if (have < 0)
                 broken(shim, "a frame is longer than allowed");
-        else if (!connection_has_part(&shim->agent))
-                shim->part_deadline_ms = DEADLINE_NEVER;
-        else if (shim->part_deadline_ms == DEADLINE_NEVER)
-                shim->part_deadline_ms = deadline_after_ms(shim->options->part_ms);
+        else
+                guest_watch_part(shim);
         return got > 0;
 }

@@ -68,13 +68,15 @@ int kept_log_open(struct kept_log *log, int dir_fd, cubby_error *err)
         uint64_t end = find_end(fd, (uint64_t)info.st_size);
         if (end != (uint64_t)info.st_size && ftruncate(fd, (off_t)end) < 0)
                 return cubby_error_errno(err, errno, "mending the box's log");
-        *log = (struct kept_log){.dir_fd = dir_fd, .fd = take_fd(&fd), .number = 1, .size = end};
+        *log = (struct kept_log){
+                .dir_fd = dir_fd, .fd = take_fd(&fd), .before_fd = -1, .number = 1, .size = end};
         return 0;
 }
 
 void kept_log_close(struct kept_log *log)
 {
         close_quietly(take_fd(&log->fd));
+        close_quietly(take_fd(&log->before_fd));
 }
 
 static int rotate(struct kept_log *log)
@@ -82,9 +84,14 @@ static int rotate(struct kept_log *log)
         if (renameat(log->dir_fd, NAME_NOW, log->dir_fd, NAME_BEFORE) < 0)
                 return -1;
         int fd = open_segment(log->dir_fd, O_EXCL);
-        if (fd < 0)
+        if (fd < 0) {
+                int saved = errno; /* back, so that it can be tried again */
+                (void)renameat(log->dir_fd, NAME_BEFORE, log->dir_fd, NAME_NOW);
+                errno = saved;
                 return -1;
-        close_quietly(log->fd);
+        }
+        close_quietly(log->before_fd);
+        log->before_fd = log->fd;
         log->fd = fd;
         log->size = 0;
         log->number++;
@@ -127,8 +134,7 @@ int kept_place_open(const struct kept_log *log, struct kept_place from, struct k
 {
         if (from.number + 1 < log->number)
                 from = (struct kept_place){.fd = -1, .number = log->number - 1, .at = 0};
-        from.fd = openat(log->dir_fd, from.number == log->number ? NAME_NOW : NAME_BEFORE,
-                O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        from.fd = fcntl(from.number == log->number ? log->fd : log->before_fd, F_DUPFD_CLOEXEC, 3);
         if (from.fd < 0)
                 return cubby_error_errno(err, errno, "reading the box's log");
         *ret = from;

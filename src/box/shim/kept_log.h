@@ -22,6 +22,7 @@
 struct kept_log {
         int dir_fd; /* the caller's */
         int fd;
+        int before_fd;   /* the segment before, of this run; -1: none */
         uint64_t number; /* of the present segment, counted from 1 in this run */
         uint64_t size;
 };
@@ -41,7 +42,8 @@ struct kept_place {
 
 /* The place behind the last record. */
 struct kept_place kept_log_end(const struct kept_log *log);
-/* Opens a place for reading: at `from`, or at the oldest record still kept. */
+/* Opens a place for reading: at `from`, or at the oldest record still kept. Places
+ * read by descriptor only, so they stay good when the names belong to the next run. */
 int kept_place_open(const struct kept_log *log, struct kept_place from, struct kept_place *ret,
         cubby_error *err);
 void kept_place_close(struct kept_place *place);

@@ -10,7 +10,6 @@
 
 #define STOP_ON_SIGNAL_MS 10000
 #define CLOSED_GRACE_MS 2000 /* between the end of the agent's port and of the machine */
-#define STALL_LOOK_MS 500
 
 enum { POLL_SIGNAL, POLL_LISTEN, POLL_AGENT, POLL_EXIT, POLL_KEEPER, POLL_PEERS };
 
@@ -29,13 +28,8 @@ static int64_t next_deadline(const struct shim *shim, int64_t now_ms)
         if (now_ms < shim->accept_ms)
                 next = earlier(next, shim->accept_ms);
         next = earlier(next, shim->look_ms);
-        if (shim->phase == PHASE_GONE)
-                return earlier(next, earlier(shim->drain_deadline_ms, now_ms + STALL_LOOK_MS));
-        for (const struct peer *peer = shim->peers; peer != NULL; peer = peer->next)
-                for (const struct attach *a = peer->attaches; a != NULL; a = a->next)
-                        if (a->waits)
-                                next = earlier(next, now_ms + STALL_LOOK_MS);
-        return earlier(next, shim->console_ms);
+        return earlier(
+                next, shim->phase == PHASE_GONE ? shim->drain_deadline_ms : shim->console_ms);
 }
 
 static size_t fill_poll(struct shim *shim, struct pollfd *fds, int64_t now_ms)
@@ -68,8 +62,11 @@ static size_t fill_poll(struct shim *shim, struct pollfd *fds, int64_t now_ms)
 static void on_signals(struct shim *shim)
 {
         struct signalfd_siginfo info;
-        while (read(shim->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+        while (read(shim->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+                if (shim->published)
+                        shim->drain_deadline_ms = 0; /* nobody is waited for any more */
                 end_stop(shim, "stopped", STOP_ON_SIGNAL_MS);
+        }
 }
 
 static void on_timers(struct shim *shim, int64_t now_ms)
@@ -89,7 +86,7 @@ static void on_timers(struct shim *shim, int64_t now_ms)
                 shim->park_deadline_ms = DEADLINE_NEVER;
                 end_stop(shim, "idle", STOP_ON_SIGNAL_MS);
         }
-        if (now_ms >= shim->part_deadline_ms && !shim->paused)
+        if (now_ms >= shim->part_deadline_ms)
                 end_kill(shim, "protocol",
                         "the agent broke the protocol: half a frame, then silence");
         if (shim->phase != PHASE_GONE)
@@ -99,7 +96,7 @@ static void on_timers(struct shim *shim, int64_t now_ms)
 /* All that can be sent now is sent at once: nobody waits for another round. */
 static void flush_all(struct shim *shim, int64_t now_ms)
 {
-        command_pump(shim, now_ms);
+        command_pump(shim);
         copy_pump(shim);
         if (shim->phase != PHASE_GONE && !shim->agent_closed && !shim->freeze_sent &&
                 connection_flush(&shim->agent) < 0)
@@ -109,7 +106,7 @@ static void flush_all(struct shim *shim, int64_t now_ms)
                 if (peer->held && room && !peer->closing)
                         peer_handle(shim, peer);
                 if (!peer->closing)
-                        peer_flush(peer, now_ms);
+                        peer_flush(peer);
         }
         if (shim->agent_closed && shim->phase != PHASE_GONE)
                 shim->kill_deadline_ms = earlier(shim->kill_deadline_ms, now_ms + CLOSED_GRACE_MS);
@@ -143,7 +140,7 @@ static void one_round(struct shim *shim, struct pollfd *fds)
         on_timers(shim, now_ms);
         flush_all(shim, now_ms);
         peers_drop_closing(shim);
-        end_check_drained(shim, now_ms);
+        end_settle(shim, now_ms);
 }
 
 void loop_run(struct shim *shim)

@@ -27,8 +27,7 @@ int main(int argc, char **argv)
                 .mode = (enum shim_mode)mode,
                 .warmups = argc > 3 ? argv + 3 : NULL,
                 .part_ms = 30000,
-                .stall_ms = 30000,
-                .drain_ms = 10000,
+                .drain_ms = 3600000,
                 .shutdown_ms = 2000,
                 .linger_ms = 1000};
         return shim_main(&options);

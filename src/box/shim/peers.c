@@ -45,7 +45,6 @@ void peers_accept(struct shim *shim)
                 (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
                 connection_init(&peer->connection, take_fd(&fd), FRAME_TO_GUEST_MAX, PEER_QUEUE_MAX,
                         PEER_QUEUE_MAX);
-                peer->progress_ms = clock_monotonic_ms();
                 peer->poll_index = SIZE_MAX;
                 peer->next = shim->peers;
                 shim->peers = peer;
@@ -257,17 +256,10 @@ void peer_read(struct shim *shim, struct peer *peer)
                 peer_handle(shim, peer);
 }
 
-void peer_flush(struct peer *peer, int64_t now_ms)
+void peer_flush(struct peer *peer)
 {
-        size_t before = connection_queued(&peer->connection);
-        if (before == 0) {
-                peer->progress_ms = now_ms;
-                return;
-        }
-        if (connection_flush(&peer->connection) < 0)
+        if (connection_queued(&peer->connection) > 0 && connection_flush(&peer->connection) < 0)
                 peer->closing = true;
-        if (connection_queued(&peer->connection) < before)
-                peer->progress_ms = now_ms;
 }
 
 static void peer_free(struct shim *shim, struct peer *peer)

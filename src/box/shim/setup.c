@@ -79,6 +79,7 @@ int setup_descriptors(struct shim *shim, cubby_error *err)
                 return cubby_error_errno(err, errno, "entering the box's folder");
 
         (void)signal(SIGPIPE, SIG_IGN);
+        (void)signal(SIGXFSZ, SIG_IGN); /* a VMM may have made the console larger than our limit */
         (void)signal(SIGHUP, SIG_IGN);
         (void)signal(SIGINT, SIG_IGN);
         sigset_t set;
@@ -183,6 +184,7 @@ int setup_machine(struct shim *shim, cubby_error *err)
         struct machine_config config = {.memory_bytes = shim->config.memory_bytes,
                 .vcpus = shim->config.cpu_milli < 1000 ? 1 : (shim->config.cpu_milli + 999) / 1000,
                 .accel = accel_of(shim->config.accel),
+                .own_kernel = shim->config.kernel[0] != '\0',
                 .rootfs_fd = shim->given_fds[0],
                 .vmlinux_fd = shim->given_fds[1],
                 .initramfs_fd = shim->given_fds[2],
@@ -304,6 +306,9 @@ void console_tail(const struct shim *shim, char *ret, size_t size)
         while (got > 0 && (ret[got - 1] == '\n' || ret[got - 1] == '\r'))
                 got--;
         ret[got] = '\0';
+        char *line = from > 0 ? strchr(ret, '\n') : NULL;
+        if (line != NULL) /* the first one is cut off */
+                memmove(ret, line + 1, strlen(line + 1) + 1);
         for (char *c = ret; *c != '\0'; c++)
                 if ((*c < ' ' && *c != '\n') || *c == 0x7f)
                         *c = ' ';

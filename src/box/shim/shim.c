@@ -24,7 +24,7 @@ static void init(struct shim *shim, const struct shim_options *options)
                 .copy_memory_fd = -1,
                 .copy_state_fd = -1,
                 .agent = {.fd = -1},
-                .kept = {.fd = -1},
+                .kept = {.fd = -1, .before_fd = -1},
                 .started_ms = clock_monotonic_ms(),
                 .boot_deadline_ms = DEADLINE_NEVER,
                 .kill_deadline_ms = DEADLINE_NEVER,
@@ -44,10 +44,10 @@ static int set_up(struct shim *shim, cubby_error *err)
         boot_report(shim, REPORT_PROGRESS, "boot");
         shim->boot_deadline_ms = deadline_after_ms(shim->config.boot_timeout_ms);
         /* The machine first: its jail may need what the shim then gives up. */
-        if (setup_machine(shim, err) < 0 || setup_privileges(shim, err) < 0 ||
-                setup_socket(shim, err) < 0)
+        if (setup_machine(shim, err) < 0)
                 return -1;
-        return 0;
+        boot_report(shim, REPORT_MACHINE, shim->isolation);
+        return setup_privileges(shim, err) < 0 || setup_socket(shim, err) < 0 ? -1 : 0;
 }
 
 int shim_main(const struct shim_options *options)
@@ -65,7 +65,9 @@ int shim_main(const struct shim_options *options)
                 saved_begin(shim);
                 loop_run(shim);
         }
-        int code = end_finish(shim);
+        if (!shim->published)
+                end_publish(shim);
+        int code = shim->result;
         peers_free(shim);
         streams_free(shim);
         setup_close(shim);

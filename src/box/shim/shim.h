@@ -17,7 +17,7 @@
  *   control.c  what clients ask of the shim itself
  *   streams.c  who talks to whom
  *   command.c  the box's command: kept log, attached clients, credit
- *   ending.c   stop, kill, the exit file
+ *   ending.c   stop, kill, the exit file, what clients have not read yet
  */
 
 #include "base/buffer.h"
@@ -41,6 +41,8 @@
 #define ATTACH_QUEUE (256U * 1024U) /* log that waits in one client's line */
 #define BEHIND_MAX (1U << 20)       /* a client that is further behind slows the command */
 #define VIOLATIONS_MAX 1000U
+#define END_TEXT_MAX 600U
+#define GUEST_TEXT_MAX 512U
 #define CONSOLE_MAX (64U * 1024U)
 #define CONSOLE_KEPT (16U * 1024U)
 #define PING_MAX 64U
@@ -51,8 +53,7 @@ struct shim_options {
         enum shim_mode mode;
         char *const *warmups; /* NULL-terminated; NULL: none */
         int64_t part_ms;      /* a frame from the guest must be whole after this time */
-        int64_t stall_ms;     /* a client that holds the command up must read within it */
-        int64_t drain_ms;     /* at the end: clients must read within it */
+        int64_t drain_ms;     /* after the end: clients must have read the rest within it */
         int64_t shutdown_ms;  /* between SHUTDOWN and the end of the machine */
         int64_t linger_ms;    /* after READY: time to attach to a command that was quick */
 };
@@ -87,8 +88,6 @@ struct attach {
         struct buffer input;          /* stdin that the agent has no room for yet */
         uint32_t window;              /* stdin that the client may still send */
         uint32_t room[CHANNEL_COUNT]; /* output that the client still takes */
-        bool waits;                   /* for room: log is left */
-        int64_t progress_ms;          /* when it last took something, or had all */
         bool input_ended;
 };
 
@@ -102,7 +101,6 @@ struct peer {
         size_t poll_index;
         bool held;    /* its next frame waits until the agent takes more */
         bool closing; /* to be dropped at the end of this round */
-        int64_t progress_ms;
 };
 
 enum phase {
@@ -120,7 +118,7 @@ enum phase {
 struct command {
         bool exists;
         bool ended;
-        bool seen; /* a client has attached or waited */
+        bool seen; /* a client has attached */
         bool input_ended;
         struct stream *stream;
         struct kept_place first;      /* where this run's output begins */
@@ -149,7 +147,8 @@ struct shim {
         bool paused;
         bool stopping; /* a stop was asked for */
         bool agent_closed;
-        bool again; /* log is left to be sent and there is room for it */
+        bool again;     /* log is left to be sent and there is room for it */
+        bool published; /* the exit file is there, socket and lock are given up */
         bool finished;
         bool failed; /* the start failed: `error` says why */
         cubby_error error;
@@ -194,8 +193,9 @@ struct shim {
         int64_t ttl_deadline_ms;
         int64_t park_deadline_ms; /* nobody has it in use: it ends then */
         int64_t part_deadline_ms;
-        int64_t console_ms; /* next look at its size */
-        int64_t drain_deadline_ms;
+        int64_t console_ms;        /* next look at its size */
+        int64_t drain_deadline_ms; /* the last clients are left then */
+        int result;                /* exit code of the process */
 };
 
 /* The whole life; returns the exit code of the process. */
@@ -217,8 +217,9 @@ void loop_run(struct shim *shim);
 
 /* boot.c */
 void boot_report(const struct shim *shim, int kind, const char *text);
-bool boot_hello(struct shim *shim, struct slice payload);   /* false: a violation */
-bool boot_resumed(struct shim *shim, struct slice payload); /* false: a violation */
+bool boot_hello(struct shim *shim, struct slice payload);        /* false: a violation */
+bool boot_resumed(struct shim *shim, struct slice payload);      /* false: a violation */
+bool boot_agent_failed(struct shim *shim, struct slice payload); /* false: a violation */
 void boot_command_started(struct shim *shim);
 void boot_fail(struct shim *shim, const char *reason, const cubby_error *error, bool with_console);
 void boot_late(struct shim *shim);
@@ -247,6 +248,10 @@ void copy_leave(struct shim *shim, const struct peer *peer);   /* its client is 
 /* guest.c */
 bool guest_read(struct shim *shim); /* false: nothing more is there */
 void guest_frame(struct shim *shim, const struct frame *frame);
+/* A frame that has begun has to be whole in time; a paused machine has all the time. */
+void guest_watch_part(struct shim *shim);
+/* What the guest says, cut off at GUEST_TEXT_MAX, no byte of it harmful to show. */
+void guest_error(const struct message_error *message, cubby_error *ret);
 bool guest_send(struct shim *shim, uint16_t type, uint16_t flags, uint64_t stream,
         const void *payload, size_t size);
 /* True when new work for the agent has to wait. */
@@ -269,7 +274,7 @@ void peer_handle(struct shim *shim, struct peer *peer);
 void peer_send(struct peer *peer, uint16_t type, uint16_t flags, uint64_t stream,
         const void *payload, size_t size);
 void peer_error(struct peer *peer, uint64_t stream, int code, const char *text);
-void peer_flush(struct peer *peer, int64_t now_ms);
+void peer_flush(struct peer *peer);
 void peers_drop_closing(struct shim *shim);
 void peers_free(struct shim *shim);
 
@@ -284,7 +289,7 @@ bool attach_frame(struct shim *shim, struct attach *attach, const struct frame *
 void command_output(struct shim *shim, uint16_t channel, const void *data, size_t size);
 void command_ended(struct shim *shim, const struct message_exit *exit);
 void command_killed(struct shim *shim); /* its machine was ended on request */
-void command_pump(struct shim *shim, int64_t now_ms);
+void command_pump(struct shim *shim);
 
 /* ending.c */
 void end_reason(struct shim *shim, const char *reason, const char *detail);
@@ -292,7 +297,8 @@ void end_stop(struct shim *shim, const char *reason, int64_t timeout_ms);
 void end_kill(struct shim *shim, const char *reason, const char *detail);
 void end_shutdown(struct shim *shim, int64_t timeout_ms);
 void end_machine_exited(struct shim *shim);
-void end_check_drained(struct shim *shim, int64_t now_ms);
-int end_finish(struct shim *shim);
+void end_text(const struct shim *shim, char *ret, size_t size);
+void end_publish(struct shim *shim);
+void end_settle(struct shim *shim, int64_t now_ms);
 
 #endif

@@ -242,7 +242,7 @@ static void on_frame(struct agent *agent, const struct frame *frame)
 static void pump_job(struct agent *agent, struct job *job)
 {
         bool left = false;
-        for (uint16_t channel = CHANNEL_STDOUT; channel < CHANNEL_COUNT; channel++) {
+        for (unsigned channel = CHANNEL_STDOUT; channel < CHANNEL_COUNT; channel++) {
                 struct buffer *output = &job->output[channel];
                 if (job->killed || (job->flags & EXEC_DETACH) != 0)
                         buffer_clear(output);
@@ -250,7 +250,8 @@ static void pump_job(struct agent *agent, struct job *job)
                 if (size > job->window[channel])
                         size = job->window[channel];
                 if (size > 0) {
-                        reply(agent, FRAME_DATA, channel, job->stream, output->data, size);
+                        reply(agent, FRAME_DATA, (uint16_t)channel, job->stream, output->data,
+                                size);
                         buffer_consume(output, size);
                         job->window[channel] -= (uint32_t)size;
                         if (job->kind == JOB_CAT)

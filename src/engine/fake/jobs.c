@@ -196,7 +196,11 @@ int job_start(struct job *job, uint64_t stream, const struct message_exec *exec,
                 *ret_text = "the working directory does not exist";
         } else {
                 code = start_words(job, exec, exec->argv, exec->argc, ret_fate);
-                *ret_text = "no such command";
+                (void)snprintf(job->refusal, sizeof job->refusal,
+                        "'%.*s': not found in the PATH of the box",
+                        exec->argv[0].size > 256 ? 256 : (int)exec->argv[0].size,
+                        (const char *)exec->argv[0].data);
+                *ret_text = job->refusal;
         }
         if (code != 0)
                 job_free(job);

@@ -31,6 +31,7 @@ struct job {
         uint32_t window[CHANNEL_COUNT];
         uint32_t stdin_taken; /* bytes that were read and not yet credited */
         char command[64];
+        char refusal[320]; /* why it could not start */
 };
 
 /* What a command asks of the whole machine. */

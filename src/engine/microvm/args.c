@@ -129,7 +129,10 @@ static bool add_machine(struct args *args, const struct vmm_spec *spec)
                 add(args, "%lluM", mib) && add(args, "-smp") && add(args, "%u", spec->vcpus) &&
                 add(args, "-accel");
         if (spec->kvm)
-                return good && add(args, "kvm") && add(args, "-cpu") && add(args, "host");
+                /* software KVM refuses one MSR of the host's, which ends QEMU */
+                return good && add(args, "kvm") && add(args, "-cpu") &&
+                        add(args, spec->software_kvm ? "host,-arch-capabilities" : "host");
+        /* what is left out costs under emulation; docs/engines.md has the figures */
         return good && add(args, "tcg,tb-size=%u", VMM_TB_MIB) && add(args, "-cpu") &&
                 add(args, "%s", VMM_CPU_EMULATED);
 }

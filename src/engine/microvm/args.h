@@ -28,7 +28,7 @@ enum vmm_fd {
 #define VMM_VCPUS_MAX 64U
 /* Raised with every change of what a machine consists of: saved ones end with it. */
 #define VMM_ARGUMENTS_VERSION 1U
-#define VMM_CPU_EMULATED "max,-la57"
+#define VMM_CPU_EMULATED "max,-la57,-erms,-fsrm,-pcid,-umip,-pku"
 #define VMM_TB_MIB 128U /* translated code: the host's memory that a guest can claim */
 
 struct vmm_spec {
@@ -38,6 +38,7 @@ struct vmm_spec {
         uint64_t memory_bytes;
         uint32_t vcpus;
         bool kvm;
+        bool software_kvm; /* and that without hardware */
         bool console;
         uint32_t tsc_khz; /* of the host; used without KVM */
 };

@@ -37,7 +37,6 @@ struct machine {
         bool reaped;
         int status; /* of waitpid, once reaped */
         enum isolation isolation;
-        bool kvm;
         enum machine_origin origin;
         int memory_fd; /* what its memory is, or began with; -1: its own alone */
         uint64_t memory_bytes;
@@ -78,42 +77,37 @@ static int make_pair(struct socket_pair *ret, cubby_error *err)
         return 0;
 }
 
-/* Whether to use KVM; says so when it would have been wanted. */
-static int choose_accel(const struct machine_config *config, bool *ret_kvm, cubby_error *err)
+/* Says so when KVM would have been wanted. */
+static int choose_isolation(
+        const struct machine_config *config, enum isolation *ret, cubby_error *err)
 {
-        if (config->accel == ACCEL_TCG) {
-                *ret_kvm = false;
-                return 0;
-        }
-        struct probe_result probe = probe_kvm();
-        bool hardware = probe.support == KVM_SUPPORT_HARDWARE;
-        if (!hardware && config->accel == ACCEL_KVM)
-                return cubby_error_set(err, CUBBY_E_UNSUPPORTED,
-                        "KVM was asked for and is of no use here: %s; use accel 'auto' or 'tcg' "
-                        "(software emulation)",
-                        probe.text);
-        if (!hardware)
+        struct probe_result probe = {.support = KVM_SUPPORT_NONE};
+        if (config->accel != ACCEL_TCG)
+                probe = probe_kvm();
+        if (probe_choose(&probe, config->accel, config->own_kernel, ret, err) < 0)
+                return -1;
+        if (*ret == ISOLATION_EMULATED && config->accel != ACCEL_TCG)
                 log_line(config->log, LOG_WARNING,
                         "no hardware virtualisation (%s): the machine is emulated, which is slow "
                         "and no security boundary by itself",
                         probe.text);
-        *ret_kvm = hardware;
         return 0;
 }
 
 /* A clone's was decided when its template was saved. */
-static int find_accel(const struct machine_config *config, struct vmm_spec *spec, cubby_error *err)
+static int find_isolation(const struct machine_config *config, struct machine *machine,
+        struct vmm_spec *spec, cubby_error *err)
 {
         if (config->origin != MACHINE_CLONE)
-                return choose_accel(config, &spec->kvm, err);
+                return choose_isolation(config, &machine->isolation, err);
         struct migration_header header = {0};
         if (migration_read_header(config->state_fd, &header, err) < 0)
                 return -1;
-        if ((config->accel == ACCEL_KVM && !header.kvm) ||
-                (config->accel == ACCEL_TCG && header.kvm))
+        bool kvm = header.isolation != ISOLATION_EMULATED;
+        if ((config->accel == ACCEL_KVM && !kvm) || (config->accel == ACCEL_TCG && kvm))
                 return cubby_error_set(err, CUBBY_E_INVALID,
                         "the saved machine was made with another accelerator");
-        spec->kvm = header.kvm;
+        machine->isolation = header.isolation;
         spec->devices_only = header.devices_only;
         return 0;
 }
@@ -244,13 +238,13 @@ static int microvm_start(
                 .vcpus = config->vcpus,
                 .console = config->console};
         if (program_resolve(config->vmm_path, &program, err) < 0 ||
-                find_accel(config, &vmm, err) < 0)
+                find_isolation(config, machine, &vmm, err) < 0)
                 return -1;
         vmm.program = program;
+        vmm.kvm = machine->isolation != ISOLATION_EMULATED;
+        vmm.software_kvm = machine->isolation == ISOLATION_SOFTWARE;
         if (!vmm.kvm && config->origin != MACHINE_CLONE)
                 vmm.tsc_khz = tsc_khz();
-        machine->kvm = vmm.kvm;
-        machine->isolation = vmm.kvm ? ISOLATION_HARDWARE : ISOLATION_EMULATED;
 
         struct socket_pair qmp = {-1, -1};
         struct socket_pair agent = {-1, -1};
@@ -309,7 +303,8 @@ static int microvm_copy_begin(struct machine *machine, int memory_fd, cubby_erro
 
 static int microvm_copy_end(struct machine *machine, int memory_fd, int state_fd, cubby_error *err)
 {
-        const struct migration_header header = {.kvm = machine->kvm, .devices_only = true};
+        const struct migration_header header = {
+                .isolation = machine->isolation, .devices_only = true};
         /* the header comes last: QEMU empties the file, but keeps the offset */
         if (lseek(state_fd, MIGRATION_HEADER_SIZE, SEEK_SET) < 0)
                 return cubby_error_errno(err, errno, "writing the machine's state");
@@ -324,7 +319,7 @@ static int microvm_copy_end(struct machine *machine, int memory_fd, int state_fd
 
 static int microvm_save(struct machine *machine, int state_fd, cubby_error *err)
 {
-        const struct migration_header header = {.kvm = machine->kvm};
+        const struct migration_header header = {.isolation = machine->isolation};
         if (migration_write_header(state_fd, &header, err) < 0)
                 return -1;
         return migration_save(&machine->qmp, state_fd, deadline_after_ms(START_TIMEOUT_MS), err);
@@ -333,10 +328,10 @@ static int microvm_save(struct machine *machine, int state_fd, cubby_error *err)
 static int microvm_host(
         const struct machine_config *config, char **ret, uint32_t *ret_clock_khz, cubby_error *err)
 {
-        bool kvm = false;
-        if (choose_accel(config, &kvm, err) < 0)
+        enum isolation isolation = ISOLATION_NONE;
+        if (choose_isolation(config, &isolation, err) < 0)
                 return -1;
-        return migration_host(kvm, ret, ret_clock_khz, err);
+        return migration_host(isolation, ret, ret_clock_khz, err);
 }
 
 static int microvm_agent_fd(const struct machine *machine)

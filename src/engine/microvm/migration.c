@@ -23,10 +23,24 @@
 #define STATE_NAME "state"
 #define LOOK_NS 400000L
 
+static uint8_t accel_letter(enum isolation isolation)
+{
+        switch (isolation) {
+        case ISOLATION_HARDWARE:
+                return 'k';
+        case ISOLATION_SOFTWARE:
+                return 's';
+        case ISOLATION_EMULATED:
+        case ISOLATION_NONE:
+                break;
+        }
+        return 't';
+}
+
 int migration_write_header(int state_fd, const struct migration_header *header, cubby_error *err)
 {
         uint8_t bytes[MIGRATION_HEADER_SIZE] = MAGIC;
-        bytes[ACCEL_AT] = header->kvm ? 'k' : 't';
+        bytes[ACCEL_AT] = accel_letter(header->isolation);
         bytes[KIND_AT] = header->devices_only ? 'd' : 'm';
         if (lseek(state_fd, 0, SEEK_SET) < 0 || write_whole(state_fd, bytes, sizeof bytes) < 0)
                 return cubby_error_errno(err, errno, "writing the machine's state");
@@ -44,12 +58,17 @@ int migration_read_header(int state_fd, struct migration_header *ret, cubby_erro
                 return cubby_error_errno(err, errno, "reading the machine's state");
         if (got != (ssize_t)sizeof bytes)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "this is no state of a machine");
-        expected[ACCEL_AT] = bytes[ACCEL_AT] == 'k' ? 'k' : 't';
+        enum isolation isolation = ISOLATION_EMULATED;
+        if (bytes[ACCEL_AT] == accel_letter(ISOLATION_HARDWARE))
+                isolation = ISOLATION_HARDWARE;
+        else if (bytes[ACCEL_AT] == accel_letter(ISOLATION_SOFTWARE))
+                isolation = ISOLATION_SOFTWARE;
+        expected[ACCEL_AT] = accel_letter(isolation);
         expected[KIND_AT] = bytes[KIND_AT] == 'd' ? 'd' : 'm';
         if (memcmp(bytes, expected, sizeof bytes) != 0)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "this is no state of a machine");
         *ret = (struct migration_header){
-                .kvm = bytes[ACCEL_AT] == 'k', .devices_only = bytes[KIND_AT] == 'd'};
+                .isolation = isolation, .devices_only = bytes[KIND_AT] == 'd'};
         return 0;
 }
 
@@ -212,9 +231,10 @@ static void describe_cpu(char ret[80])
                 more[1], more[2], more[3]);
 }
 
-int migration_host(bool kvm, char **ret, uint32_t *ret_clock_khz, cubby_error *err)
+int migration_host(enum isolation isolation, char **ret, uint32_t *ret_clock_khz, cubby_error *err)
 {
         char cpu[80] = VMM_CPU_EMULATED;
+        bool kvm = isolation != ISOLATION_EMULATED;
         if (kvm)
                 describe_cpu(cpu);
         uint32_t khz = tsc_khz();
@@ -222,7 +242,7 @@ int migration_host(bool kvm, char **ret, uint32_t *ret_clock_khz, cubby_error *e
                 return cubby_error_set(err, CUBBY_E_UNSUPPORTED,
                         "the host's time stamp counter could not be measured");
         char *text = NULL;
-        if (asprintf(&text, "%s, cpu %s", kvm ? "kvm" : "tcg", cpu) < 0)
+        if (asprintf(&text, "%s, cpu %s", isolation_name(isolation), cpu) < 0)
                 return cubby_error_no_memory(err);
         *ret = text;
         *ret_clock_khz = khz;

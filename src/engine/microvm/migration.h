@@ -20,8 +20,8 @@
 
 /* What the state is bound to, and how it was written. */
 struct migration_header {
-        bool kvm;
-        bool devices_only; /* of a machine that went on: it says less about itself */
+        enum isolation isolation; /* which accelerator, that is */
+        bool devices_only;        /* of a machine that went on: it says less about itself */
 };
 
 /* Both leave the descriptor's offset behind the header. */
@@ -37,7 +37,6 @@ int migration_copy_devices(struct qmp *qmp, int state_fd, int64_t deadline_ms, c
 int migration_load(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err);
 
 int migration_build(const struct machine_config *config, char **ret, cubby_error *err);
-/* `kvm`: what the probe said. */
-int migration_host(bool kvm, char **ret, uint32_t *ret_clock_khz, cubby_error *err);
+int migration_host(enum isolation isolation, char **ret, uint32_t *ret_clock_khz, cubby_error *err);
 
 #endif

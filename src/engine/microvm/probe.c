@@ -73,6 +73,27 @@ struct probe_result probe_decide(const struct probe_facts *facts)
         return result;
 }
 
+int probe_choose(const struct probe_result *probe, enum accel accel, bool own_kernel,
+        enum isolation *ret, cubby_error *err)
+{
+        bool hardware = probe->support == KVM_SUPPORT_HARDWARE;
+        if (accel == ACCEL_TCG || (accel == ACCEL_AUTO && !hardware))
+                *ret = ISOLATION_EMULATED;
+        else if (hardware)
+                *ret = ISOLATION_HARDWARE;
+        else if (probe->support == KVM_SUPPORT_SOFTWARE && own_kernel)
+                *ret = ISOLATION_SOFTWARE;
+        else
+                return cubby_error_set(err, CUBBY_E_UNSUPPORTED,
+                        "KVM was asked for and is of no use here: %s; use accel 'auto' or 'tcg' "
+                        "(software emulation)%s",
+                        probe->text,
+                        probe->support == KVM_SUPPORT_SOFTWARE
+                                ? ", or name a kernel that is made for this KVM"
+                                : "");
+        return 0;
+}
+
 static void build_guest(uint8_t *memory)
 {
         uint64_t entry = TABLE_3 | PAGE_PRESENT_WRITABLE;

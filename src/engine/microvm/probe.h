@@ -8,6 +8,8 @@
  * counts down in long mode, in a child process that can be killed.
  */
 
+#include "engine/engine.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,6 +41,14 @@ struct probe_result {
 };
 
 struct probe_result probe_decide(const struct probe_facts *facts);
+
+/*
+ * What a machine gets that wants `accel`. Software KVM runs no plain kernel, so it
+ * has to be asked for, together with a kernel of the user's own.
+ * CUBBY_E_UNSUPPORTED: KVM is insisted on and of no use.
+ */
+int probe_choose(const struct probe_result *probe, enum accel accel, bool own_kernel,
+        enum isolation *ret, cubby_error *err);
 
 /* Takes at most about PROBE_BOUND_MS. The answer holds until the next boot of
  * the host; the caller may keep it. */
