@@ -104,7 +104,7 @@ static void shorten_log(struct lease_store *store)
 static int run_once(
         struct lease_store *store, bool write, lease_work work, void *data, cubby_error *err)
 {
-        AUTO_FD int lock = -1;
+        AUTO_LOCK int lock = -1;
         if (home_lock(store->home, "db", false, deadline_after_ms(STORE_LOCK_MS), &lock, err) < 0 ||
                 connect_store(store, err) < 0)
                 return -1;

@@ -101,7 +101,7 @@ int home_lock_briefly(
 {
         int locks = home_folder(home, HOME_LOCKS);
         for (;;) {
-                AUTO_FD int fd = -1;
+                AUTO_LOCK int fd = -1;
                 struct stat opened;
                 struct stat named;
                 if (home_lock(home, name, true, deadline_ms, &fd, err) < 0)
@@ -125,7 +125,7 @@ void home_unlock_briefly(struct home *home, const char *name, int *fd)
         if (*fd < 0)
                 return;
         (void)unlinkat(home_folder(home, HOME_LOCKS), name, 0);
-        close_quietly(take_fd(fd));
+        home_unlock(take_fd(fd));
 }
 
 /* Opens tmp/NAME and locks it. 1 when it is ours, 0 when another has it or it is gone. */
