@@ -61,8 +61,9 @@ static int parse_term(struct cli *cli, const char *text, struct filter_term *ter
                         (int)length, text);
         if (term->kind == FILTER_STATUS && !parse_state(term->text, &term->number))
                 return cli_usage(cli,
-                        "--filter: '%s' is no status; it can be created, running, paused, stopped, "
-                        "exited, failed or dead",
+                        "--filter: '%s' is no status; it can be created, running, paused, "
+                        "suspended, "
+                        "stopped, exited, failed or dead",
                         term->text);
         if (term->kind == FILTER_EXITED) {
                 if (!parse_number(term->text, &number) || number > 255)

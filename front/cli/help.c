@@ -12,9 +12,11 @@ struct elsewhere {
         const char *advice;
 };
 
-/* Commands that people know from Docker and that Cubby does not have. */
+/* Commands that people look for and that Cubby does not have; those of a group
+ * with its name, others in each. */
 static const struct elsewhere not_offered[] = {
         {"build", "build the image with another tool and bring it in with 'cubby image import'"},
+        {"checkpoint", "use 'cubby snapshot create BOX NAME' or 'cubby suspend BOX'"},
         {"commit", "build the image with another tool and bring it in with 'cubby image import'"},
         {"compose", "start each box with 'cubby run'"},
         {"container", "leave the word out: 'cubby ps', 'cubby rm'"},
@@ -25,6 +27,7 @@ static const struct elsewhere not_offered[] = {
         {"events", "ask for the state with 'cubby ps --format json'"},
         {"export", "use 'cubby exec BOX tar -c PATH >files.tar'"},
         {"history", "see the layers with 'cubby image inspect IMAGE'"},
+        {"image prune", "use 'cubby prune'; images that have a name stay until 'cubby image rm'"},
         {"info", "use 'cubby doctor' and 'cubby version'"},
         {"load", "use 'cubby image import FILE'"},
         {"login", "there is no registry access; use 'cubby image import FILE'"},
@@ -36,6 +39,12 @@ static const struct elsewhere not_offered[] = {
         {"push", "Cubby runs images and does not publish them"},
         {"save", "keep the file that was given to 'cubby image import'"},
         {"search", "there is no registry access; use 'cubby image import FILE'"},
+        {"snapshot inspect", "use 'cubby template inspect NAME'"},
+        {"snapshot ls", "snapshots are among the templates: use 'cubby template ls'"},
+        {"snapshot rm", "snapshots are among the templates: use 'cubby template rm NAME'"},
+        {"spare rm", "use 'cubby spare set 0 IMAGE'"},
+        {"system", "leave the word out: 'cubby df', 'cubby prune'"},
+        {"template prune", "use 'cubby prune'"},
         {"update", "make a new box with other limits"},
         {"volume", "copy through a pipe: 'cubby exec -i BOX tar -x -C DIR <files.tar'"},
         {NULL, NULL},
@@ -113,13 +122,15 @@ const char *nearest_name(const char *word, const char *const *names)
 int help_unknown_command(struct cli *cli, const char *group, const char *name)
 {
         const char *names[128];
+        char whole[2 * NAME_WIDTH_MAX];
         const char *near;
         size_t count = 0;
         const char *before = group == NULL ? "" : group;
         const char *space = group == NULL ? "" : " ";
 
+        (void)snprintf(whole, sizeof(whole), "%s%s%s", before, space, name);
         for (const struct elsewhere *other = not_offered; other->name != NULL; other++)
-                if (strcmp(other->name, name) == 0)
+                if (strcmp(other->name, name) == 0 || strcmp(other->name, whole) == 0)
                         return cli_usage(cli, "'%s%s%s' is not offered: %s", before, space, name,
                                 other->advice);
         for (const struct command *const *command = commands; *command != NULL && count < 126;

@@ -48,6 +48,8 @@ static const char *stage_words(const char *stage, const char **detail)
                 {"download", NULL, "downloading"},
                 {"kernel", NULL, "preparing the kernel"},
                 {"layers", NULL, "reading layers"},
+                {"template", "being made by another process", "waiting for the template"},
+                {"template", NULL, "making the template"},
         };
 
         for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {

@@ -211,6 +211,20 @@ int box_request_make(struct cli *cli, const struct box_settings *settings, struc
         return rc;
 }
 
+int box_request_fail(struct cli *cli, const struct box_request *request, const cubby_error *err)
+{
+        AUTO_CUBBY_FREE char *image = NULL;
+        cubby_error missing = {0};
+        int rc = cli_fail_error(cli, err);
+
+        if (err->code == CUBBY_E_NOT_FOUND && request->options.image != NULL &&
+                cubby_image_inspect(cli->cubby, request->options.image, &image, &missing) < 0 &&
+                missing.code == CUBBY_E_NOT_FOUND)
+                cli_note(cli,
+                        "'cubby images' lists what there is, 'cubby image import' brings one in");
+        return rc;
+}
+
 void box_request_clear(struct box_request *request)
 {
         free(request->env.items);

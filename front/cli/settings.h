@@ -31,6 +31,8 @@ struct box_request {
 /* Fills `ret`; args are IMAGE [COMMAND...]. Returns 0 or the exit code. */
 int box_request_make(struct cli *cli, const struct box_settings *settings, struct args args,
         struct box_request *ret);
+/* The box could not be made: says why, and where images come from if that is it. */
+int box_request_fail(struct cli *cli, const struct box_request *request, const cubby_error *err);
 void box_request_clear(struct box_request *request);
 
 /* NAME[=VALUE] and files of them, for exec. */

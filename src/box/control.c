@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "box/box.h"
+#include "box/saved.h"
 
 #include "base/clock.h"
 
@@ -13,6 +13,14 @@
 
 #define CONNECT_PAUSE_MS 20
 #define KILL_MS 3000 /* a shim that does not end its box within it is killed itself */
+
+int box_refuse_ended(const cubby_box *box, cubby_error *err)
+{
+        return cubby_error_set(err, CUBBY_E_STATE,
+                box_is_suspended(box) ? "box '%s' is suspended; resume it first"
+                                      : "box '%s' does not run",
+                box->config.name);
+}
 
 /* A shim binds its socket a moment after it took the lock. */
 static int connect_once(
@@ -33,8 +41,7 @@ static int connect_once(
                 return cubby_error_set(
                         err, CUBBY_E_STATE, "box '%s' was not started yet", box->config.name);
         if (life == BOX_ENDED)
-                return cubby_error_set(
-                        err, CUBBY_E_STATE, "box '%s' does not run", box->config.name);
+                return box_refuse_ended(box, err);
         return cubby_error_set(
                 err, CUBBY_E_BUSY, "box '%s' is just starting or ending", box->config.name);
 }
@@ -192,8 +199,7 @@ int box_kill(cubby_box *box, int signal, cubby_error *err)
         if (alive < 0)
                 return -1;
         if (alive == 0)
-                return cubby_error_set(
-                        err, CUBBY_E_STATE, "box '%s' does not run", box->config.name);
+                return box_refuse_ended(box, err);
         uint8_t payload[4];
         store_u32(payload, (uint32_t)signal);
         int result = signal == SIGKILL ? box_end(box, err)

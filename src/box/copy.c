@@ -41,8 +41,7 @@ static int line_open(const cubby_box *box, struct line *line, cubby_error *err)
         line->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (line->fd < 0 ||
                 connect(line->fd, (const struct sockaddr *)&address, sizeof address) < 0)
-                return cubby_error_set(
-                        err, CUBBY_E_STATE, "box '%s' does not run", box->config.name);
+                return box_refuse_ended(box, err);
         return 0;
 }
 

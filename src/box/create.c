@@ -274,14 +274,16 @@ static int adopt_spare(
         cubby *host, struct box_config *config, bool made_up, cubby_box **ret, cubby_error *err)
 {
         if (insert_record(host, config, made_up, true, err) < 0) {
-                saved_unclaim(host, config);
+                saved_claimed(host, config, false);
                 return -1;
         }
         if (rewrite_config(host, config, err) < 0) {
                 (void)box_record_remove(host->home, config->id, NULL);
                 saved_remove_spare(host, config->id);
+                saved_claimed(host, config, true);
                 return cubby_error_wrap(err, "creating box '%s'", config->name);
         }
+        saved_claimed(host, config, true);
         return box_open(host, config->id, ret, err);
 }
 

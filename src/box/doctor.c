@@ -111,6 +111,7 @@ static void check_programs(cubby *host, struct check *check)
 {
         AUTO_FREE char *shim = NULL;
         AUTO_FREE char *agent = NULL;
+        AUTO_FREE char *keeper = NULL;
         cubby_error problem = {0};
         if (box_find_program("cubby-shim", &shim, &problem) < 0 ||
                 box_find_program("cubby-agent", &agent, &problem) < 0) {
@@ -118,7 +119,12 @@ static void check_programs(cubby *host, struct check *check)
                 advise(check, "install Cubby wholly: make install");
                 return;
         }
-        found(check, GOOD, "%.200s and %.200s", shim, agent);
+        if (box_find_program("cubby-keeper", &keeper, &problem) < 0) {
+                found(check, WARNING, "%s", problem.message);
+                advise(check, "templates are not made by themselves; run: make install");
+                return;
+        }
+        found(check, GOOD, "%.150s, %.150s and %.150s", shim, keeper, agent);
 }
 
 /* In a child: whether this user may make a user namespace. */
@@ -181,7 +187,7 @@ static void check_space(cubby *host, struct check *check)
         found(check, available < SPACE_LOW ? WARNING : GOOD, "%llu MiB free in %.300s",
                 (unsigned long long)(available >> 20), home_path(host->home));
         if (available < SPACE_LOW)
-                advise(check, "free some space: images and disks need it (cubby gc may help)");
+                advise(check, "free some space: images and disks need it (cubby prune may help)");
 }
 
 static void check_home(cubby *host, struct check *check)

@@ -96,7 +96,7 @@ int box_continue(cubby *host, struct box_config *config, bool made_up, int disk_
                         0 ||
                 box_record_new(host, config, made_up, disk_fd, &box, err) < 0)
                 return -1;
-        close_quietly(take_fd(&lock));
+        home_unlock(take_fd(&lock));
         if (box_start_copy(box, SHIM_CLONE, memory_fd, state_fd, served, err) < 0) {
                 (void)box_remove(box, true, NULL);
                 return cubby_error_wrap(err, "starting box '%s'", config->name);

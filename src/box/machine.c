@@ -107,9 +107,11 @@ int saved_machine(cubby *host, const struct box_config *config, char **ret, cubb
         if (engine == NULL || (engine->capabilities & ENGINE_CAN_CLONE) == 0)
                 return cubby_error_set(err, CUBBY_E_UNSUPPORTED,
                         "the engine '%s' neither saves nor clones machines", config->engine);
+        /* the start of a box says that it is emulated, and says it once */
+        static const struct log silent = {0};
         bool own_kernel = config->kernel[0] != '\0';
         struct machine_config machine = {
-                .accel = ACCEL_AUTO, .own_kernel = own_kernel, .log = &host->log};
+                .accel = ACCEL_AUTO, .own_kernel = own_kernel, .log = &silent};
         if (strcmp(config->accel, "auto") != 0)
                 machine.accel = strcmp(config->accel, "kvm") == 0 ? ACCEL_KVM : ACCEL_TCG;
         char name[64];

@@ -61,8 +61,8 @@ int saved_make_spare(cubby *host, const struct template *template, const struct 
 void saved_remove_spare(cubby *host, const char *id);
 /* Takes a spare for this plan, which then has its id and slot. 1 when there was one. */
 int saved_claim(cubby *host, struct box_config *config, cubby_error *err);
-/* Back into the index: the claim came to nothing. */
-void saved_unclaim(cubby *host, const struct box_config *config);
+/* After the record: the claim stands, or the spare goes back. */
+void saved_claimed(cubby *host, const struct box_config *config, bool good);
 /* The start of a claimed box: 1 when it runs, 0 when it has to be started otherwise. */
 int saved_claim_start(cubby_box *box, cubby_error *err);
 
@@ -83,6 +83,8 @@ int box_copy_take(
 #define SUSPENDED_NAME "suspended" /* in a box's folder: its machine, put away */
 int box_suspend(cubby_box *box, cubby_error *err);
 bool box_is_suspended(const cubby_box *box);
+/* -1: the box does not run, with what to do about it. */
+int box_refuse_ended(const cubby_box *box, cubby_error *err);
 /* Of a suspended box, or a paused one. */
 int box_resume(cubby_box *box, cubby_error *err);
 

@@ -115,7 +115,7 @@ int saved_make_spare(cubby *host, const struct template *template, const struct 
                     err) < 0 ||
                 publish_folder(host, &plain, template, &box, &parts.lock, err) < 0)
                 return cubby_error_wrap(err, "making a spare");
-        close_quietly(take_fd(&boxes_lock)); /* from here on its own lock protects it */
+        home_unlock(take_fd(&boxes_lock)); /* from here on its own lock protects it */
         int result = start_spare(&box, template, &parts, err);
         if (result == 0)
                 result = spare_add(template->dir_fd, plain.id, err);
@@ -193,14 +193,21 @@ static bool adopt(cubby *host, const char *id, struct box_config *config, cubby_
         return true;
 }
 
-int saved_claim(cubby *host, struct box_config *config, cubby_error *err)
+/* The folder of the template that boxes of this config continue from, or -1. */
+static int open_template_folder(cubby *host, const struct box_config *config)
 {
         char key[TEMPLATE_KEY_SIZE];
-        cubby_error problem = {0};
-        if (config->no_template || saved_key(host, config, key, &problem) < 0)
-                return 0;
-        AUTO_FD int dir = openat(home_folder(host->home, HOME_TEMPLATES), key,
+        if (saved_key(host, config, key, NULL) < 0)
+                return -1;
+        return openat(home_folder(host->home, HOME_TEMPLATES), key,
                 O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+int saved_claim(cubby *host, struct box_config *config, cubby_error *err)
+{
+        if (config->no_template)
+                return 0;
+        AUTO_FD int dir = open_template_folder(host, config);
         if (dir < 0)
                 return 0;
         for (int i = 0; i < SPARES_TRIED_MAX; i++) {
@@ -208,22 +215,23 @@ int saved_claim(cubby *host, struct box_config *config, cubby_error *err)
                 int taken = spare_take(dir, id, err);
                 if (taken <= 0)
                         return taken;
-                if (adopt(host, id, config, &problem))
+                if (adopt(host, id, config, NULL))
                         return 1;
                 saved_remove_spare(host, id);
+                spare_settle(dir, id);
         }
         return 0;
 }
 
-void saved_unclaim(cubby *host, const struct box_config *config)
+void saved_claimed(cubby *host, const struct box_config *config, bool good)
 {
-        char key[TEMPLATE_KEY_SIZE];
-        if (saved_key(host, config, key, NULL) < 0)
+        AUTO_FD int dir = open_template_folder(host, config);
+        if (dir < 0)
                 return;
-        AUTO_FD int dir = openat(home_folder(host->home, HOME_TEMPLATES), key,
-                O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (dir >= 0)
-                (void)spare_add(dir, config->id, NULL);
+        if (good)
+                spare_settle(dir, config->id);
+        else
+                spare_return(dir, config->id);
 }
 
 static int send_claim(cubby_box *box, cubby_error *err)

@@ -73,7 +73,6 @@ int box_usage(cubby *host, char **ret_json, cubby_error *err)
                 enum home_folder folder;
         } parts[] = {
                 {"images", HOME_ROOTFS},
-                {"blobs", HOME_BLOBS},
                 {"kernels", HOME_KERNELS},
                 {"boxes", HOME_BOXES},
                 {"unfinished", HOME_TMP},

@@ -46,8 +46,8 @@ struct machine_config {
         /* All owned by the caller, who may close them after start. */
         int vmlinux_fd; /* not used by a clone, nor is initramfs_fd */
         int initramfs_fd;
-        int rootfs_fd;        /* O_RDONLY, EROFS */
-        int disk_fd;          /* O_RDWR, raw ext4, private to this machine */
+        int rootfs_fd; /* O_RDONLY, EROFS */
+        int disk_fd;   /* O_RDWR, raw ext4, private to this machine */
         enum machine_origin origin;
         int memory_fd;        /* template: its RAM; clone: a sealed copy of it, mapped privately.
                                  Of exactly memory_bytes; not used by a boot */

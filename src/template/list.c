@@ -175,8 +175,9 @@ int template_prune(struct home *home, uint64_t limit_bytes, bool dry_run, uint64
                         continue;
                 }
                 cubby_error problem = {0};
-                if (!dry_run && template_remove(home, info->manifest.key, deadline_after_ms(PRUNE_WAIT_MS), NULL,
-                            &problem) < 0) {
+                if (!dry_run &&
+                        template_remove(home, info->manifest.key, deadline_after_ms(PRUNE_WAIT_MS),
+                                NULL, &problem) < 0) {
                         used += info->disk_usage_bytes;
                         if (problem.code != CUBBY_E_BUSY && problem.code != CUBBY_E_NOT_FOUND)
                                 failed = cubby_error_set(err, problem.code, "%s", problem.message);

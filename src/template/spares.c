@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "template/private.h"
 
@@ -8,6 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#define TAKEN_PREFIX "taken-"
+#define TAKEN_SIZE 48
 
 static bool id_valid(const char *id)
 {
@@ -57,6 +61,52 @@ int spare_add(int dir_fd, const char *box_id, cubby_error *err)
         return 0;
 }
 
+static void taken_name(const char *box_id, char ret[TAKEN_SIZE])
+{
+        (void)snprintf(ret, TAKEN_SIZE, "%s%.32s", TAKEN_PREFIX, box_id);
+}
+
+void spare_settle(int dir_fd, const char *box_id)
+{
+        char taken[TAKEN_SIZE];
+        taken_name(box_id, taken);
+        AUTO_FD int index = open_index(dir_fd);
+        if (index >= 0)
+                (void)unlinkat(index, taken, 0);
+}
+
+void spare_return(int dir_fd, const char *box_id)
+{
+        char taken[TAKEN_SIZE];
+        taken_name(box_id, taken);
+        AUTO_FD int index = open_index(dir_fd);
+        if (index >= 0)
+                (void)renameat(index, taken, index, box_id);
+}
+
+int spare_forgotten(int dir_fd, int64_t age_ms, char ret_id[33])
+{
+        AUTO_FD int fd = open_index(dir_fd);
+        AUTO_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+        if (dir == NULL)
+                return 0;
+        (void)take_fd(&fd);
+        for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+                struct stat info;
+                if (strncmp(entry->d_name, TAKEN_PREFIX, strlen(TAKEN_PREFIX)) != 0 ||
+                        !id_valid(entry->d_name + strlen(TAKEN_PREFIX)) ||
+                        fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0)
+                        continue;
+                /* the rename set it */
+                int64_t changed_ms = (int64_t)info.st_ctim.tv_sec * 1000;
+                if (clock_realtime_ns() / 1000000 - changed_ms < age_ms)
+                        continue;
+                memcpy(ret_id, entry->d_name + strlen(TAKEN_PREFIX), 33);
+                return 1;
+        }
+        return 0;
+}
+
 int spare_take(int dir_fd, char ret_id[33], cubby_error *err)
 {
         AUTO_FD int fd = open_index(dir_fd);
@@ -69,8 +119,10 @@ int spare_take(int dir_fd, char ret_id[33], cubby_error *err)
         for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
                 if (!id_valid(entry->d_name))
                         continue;
-                /* of several processes only one unlinks it */
-                if (unlinkat(dirfd(dir), entry->d_name, 0) == 0) {
+                char taken[TAKEN_SIZE];
+                taken_name(entry->d_name, taken);
+                /* of several processes only one renames it */
+                if (renameat(dirfd(dir), entry->d_name, dirfd(dir), taken) == 0) {
                         memcpy(ret_id, entry->d_name, 33);
                         return 1;
                 }

@@ -165,8 +165,14 @@ int template_set_wanted(int dir_fd, uint32_t count, cubby_error *err);
 
 /* The index of spares. */
 int spare_add(int dir_fd, const char *box_id, cubby_error *err);
-/* Takes one: 1 and its id, 0 when there is none, -1. Atomic between processes. */
+/* Takes one: 1 and its id, 0 when there is none, -1. Atomic between processes. Until
+ * spare_settle a note of it stays, so that one whose taker died is found. */
 int spare_take(int dir_fd, char ret_id[33], cubby_error *err);
+void spare_settle(int dir_fd, const char *box_id);
+/* Back into the index. */
+void spare_return(int dir_fd, const char *box_id);
+/* One that was taken at least `age_ms` ago and is not settled: 1, else 0. */
+int spare_forgotten(int dir_fd, int64_t age_ms, char ret_id[33]);
 /* True when it was there and is now gone. */
 bool spare_drop(int dir_fd, const char *box_id);
 uint32_t spare_count(int dir_fd);

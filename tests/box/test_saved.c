@@ -224,12 +224,20 @@ static void test_killed_keeper(void **state)
         /* the one that was taken is kept by its record, yet lost its machine: it is replaced */
         assert_int_equal(fine(cubby_box_start(claimed, &err), &err), 0);
         cubby_box *box = start(place, &options);
-        expect_served(box, "cloned");
+        cubby_box_info info = info_of(box);
+        /* a new keeper may have been quick; what the dead one left is passed over */
+        assert_true(strcmp(info.served, "cloned") == 0 || strcmp(info.served, "spare") == 0);
+        cubby_box_info_clear(&info);
+        assert_int_equal(fine(cubby_box_ping(box, SOON_MS, &err), &err), 0);
         remove_box(box);
         remove_box(claimed);
         end_templates(place);
-        assert_int_equal(fine(cubby_gc(place->host, NULL, &err), &err), 0);
-        assert_int_equal(entries(place, "boxes"), 0);
+        int64_t deadline = now_ms() + SOON_MS;
+        while (entries(place, "boxes") > 0) {
+                assert_true(now_ms() < deadline);
+                assert_int_equal(fine(cubby_gc(place->host, NULL, &err), &err), 0);
+                (void)poll(NULL, 0, 20);
+        }
 }
 
 /* A state that cannot be restored: one boot instead, and the template goes. */

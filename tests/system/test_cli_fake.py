@@ -209,6 +209,20 @@ def test_environment(fake, box, tmp_path):
     assert not [line for line in out if line.startswith(("ABSENT", "MISSING"))]
 
 
+def test_an_image_that_is_not_there_comes_with_a_hint(fake):
+    for words in (["run", "nosuch", "true"], ["create", "nosuch"]):
+        fake.fails(words[0], "--engine", "fake", *words[1:],
+                   says=["there is no image 'nosuch'", "'cubby image import' brings one in"])
+    done = fake("run", "--engine", "fake", "--kernel", "9.9.9", "tiny", "true")
+    assert done.code == 125 and "image import" not in done.err
+
+
+def test_a_stopped_box_says_it_once(fake):
+    fake.ok("run", "--engine", "fake", "-d", "--idle", "--name", "quiet", "tiny")
+    fake.ok("stop", "-t", "1", "quiet")
+    assert re.match(r"Stopped (Less|\d)", fake.ok("ps", "-a", "--format", "{{.Status}}"))
+
+
 def test_life_of_a_box(fake):
     box_id = fake.ok("create", "--engine", "fake", "--name", "web", "tiny", "sleep", "1000")
     assert re.fullmatch("[0-9a-f]{32}", box_id) and fake.state("web") == "created"

@@ -371,6 +371,10 @@ def test_snapshot_is_a_template_of_its_own(home):
     home.fails("snapshot", "create", "origin", "ready", says="already")
     home.fails("snapshot", "create", "origin", "../up", says="no name")
     home.fails("snapshot", "create", "nosuch", "x", says="nosuch")
+    home.ok("pause", "origin")
+    home.fails("snapshot", "create", "origin", "held", says="paused; unpause it first")
+    home.fails("suspend", "origin", says="paused; unpause it first")
+    home.ok("unpause", "origin")
     goes_on(home, "origin")
     home.ok("rm", "-f", "origin")
     for name in ("again1", "again2"):
@@ -385,6 +389,9 @@ def test_snapshot_is_a_template_of_its_own(home):
     home.fails("run", "--from", "nosuch", "true", says="nosuch")
     home.fails("run", "--from", "ready", code=2)
     key = templates_of(home)[0]["key"]
+    assert [t["snapshot"] for t in json.loads(home.ok("template", "inspect", key))] == ["ready"]
+    assert home.ok("template", "inspect", "-f", "{{.key}}", "ready") == key
+    assert "256MiB" in home.ok("template", "ls")
     os.chmod(folder(home, key) / "state", 0o600)
     os.truncate(folder(home, key) / "state", 100)
     home.fails("run", "--from", key[:10], "true", says="state")
@@ -400,6 +407,8 @@ def test_five_suspensions(home):
     for cycle in range(5):
         home.ok("suspend", "sleeper", timeout=60)
         assert home.state("sleeper") == "suspended"
+        home.fails("exec", "sleeper", "true", says="is suspended; resume it first")
+        home.fails("fork", "sleeper", says="is suspended; resume it first")
         assert not home.processes("sleeper")
         home.fails("exec", "sleeper", "true", says="sleeper")
         if cycle == 0:

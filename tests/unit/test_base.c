@@ -94,7 +94,7 @@ static void error_text_is_printable_utf8(void **state)
                 memcpy(text + CUBBY_ERROR_MESSAGE_MAX - 1 - shift, "\xf0\x9f\x90\xbb", 5);
                 (void)cubby_error_set(&err, CUBBY_E_INVALID, "%s", text);
                 assert_int_equal(strlen(err.message), CUBBY_ERROR_MESSAGE_MAX - 1);
-                assert_null(strchr(err.message, '\xf0'));
+                assert_null(strstr(err.message, "\xf0"));
         }
 }
 

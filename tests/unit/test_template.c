@@ -393,68 +393,69 @@ static void a_published_one_opens_and_verifies(void **state)
         }
 }
 
+/* The `kind`th damage to the template whose folder this is. */
+static void damage(struct home *home, int dir, int kind)
+{
+        AUTO_FD int disk = openat(dir, "disk", O_RDONLY | O_CLOEXEC);
+        assert_int_equal(fchmod(disk, 0600), 0);
+        AUTO_FD int writable = openat(dir, "disk", O_RDWR | O_CLOEXEC);
+        AUTO_FD int copy = -1;
+        AUTO_FD int foreign = -1;
+        char other[TEMPLATE_KEY_SIZE];
+        switch (kind) {
+        case 0: /* other content, same size */
+                assert_int_equal(pwrite(writable, "X", 1, 100), 1);
+                break;
+        case 1:
+                assert_int_equal(ftruncate(writable, MIB - 1), 0);
+                break;
+        case 2:
+                assert_int_equal(unlinkat(dir, "state", 0), 0);
+                break;
+        case 3: /* a copy: another inode */
+                assert_int_equal(renameat(dir, "disk", dir, "old"), 0);
+                copy = openat(dir, "disk", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+                assert_int_equal(file_copy_sparse(disk, copy, NULL), 0);
+                break;
+        case 4:
+                assert_int_equal(unlinkat(dir, "memory", 0), 0);
+                assert_int_equal(symlinkat("disk", dir, "memory"), 0);
+                break;
+        case 5:
+                assert_int_equal(unlinkat(dir, TEMPLATE_MANIFEST_NAME, 0), 0);
+                break;
+        case 6:
+                assert_int_equal(
+                        file_publish_at(dir, TEMPLATE_MANIFEST_NAME, "{}", 2, 0600, NULL), 0);
+                break;
+        case 7:
+                assert_int_equal(unlinkat(dir, "state", 0), 0);
+                assert_int_equal(mkdirat(dir, "state", 0700), 0);
+                break;
+        case 8:
+                assert_int_equal(unlinkat(dir, "state", 0), 0);
+                assert_int_equal(mkfifoat(dir, "state", 0600), 0);
+                break;
+        default: /* the manifest of another */
+                publish(home, 2, other);
+                foreign = openat(home_folder(home, HOME_TEMPLATES), other,
+                        O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                assert_int_equal(
+                        renameat(foreign, TEMPLATE_MANIFEST_NAME, dir, TEMPLATE_MANIFEST_NAME), 0);
+                break;
+        }
+}
+
 static void damage_is_seen_and_replaced(void **state)
 {
         struct fixture *fixture = *state;
         struct home *home = fixture->home;
-        int templates = home_folder(home, HOME_TEMPLATES);
-        for (int damage = 0; damage < 10; damage++) {
+        for (int kind = 0; kind < 10; kind++) {
                 char key[TEMPLATE_KEY_SIZE];
                 publish(home, 1, key);
-                AUTO_FD int dir = openat(templates, key, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-                AUTO_FD int disk = openat(dir, "disk", O_RDONLY | O_CLOEXEC);
-                assert_int_equal(fchmod(disk, 0600), 0);
-                AUTO_FD int writable = openat(dir, "disk", O_RDWR | O_CLOEXEC);
-                switch (damage) {
-                case 0: /* other content, same size */
-                        assert_int_equal(pwrite(writable, "X", 1, 100), 1);
-                        break;
-                case 1:
-                        assert_int_equal(ftruncate(writable, MIB - 1), 0);
-                        break;
-                case 2:
-                        assert_int_equal(unlinkat(dir, "state", 0), 0);
-                        break;
-                case 3: /* a copy: another inode */
-                        assert_int_equal(renameat(dir, "disk", dir, "old"), 0);
-                        {
-                                AUTO_FD int copy = openat(
-                                        dir, "disk", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-                                assert_int_equal(file_copy_sparse(disk, copy, NULL), 0);
-                        }
-                        break;
-                case 4:
-                        assert_int_equal(unlinkat(dir, "memory", 0), 0);
-                        assert_int_equal(symlinkat("disk", dir, "memory"), 0);
-                        break;
-                case 5:
-                        assert_int_equal(unlinkat(dir, TEMPLATE_MANIFEST_NAME, 0), 0);
-                        break;
-                case 6:
-                        assert_int_equal(
-                                file_publish_at(dir, TEMPLATE_MANIFEST_NAME, "{}", 2, 0600, NULL),
-                                0);
-                        break;
-                case 7:
-                        assert_int_equal(unlinkat(dir, "state", 0), 0);
-                        assert_int_equal(mkdirat(dir, "state", 0700), 0);
-                        break;
-                case 8:
-                        assert_int_equal(unlinkat(dir, "state", 0), 0);
-                        assert_int_equal(mkfifoat(dir, "state", 0600), 0);
-                        break;
-                default: /* of another key */
-                {
-                        char other[TEMPLATE_KEY_SIZE];
-                        publish(home, 2, other);
-                        AUTO_FD int foreign =
-                                openat(templates, other, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-                        assert_int_equal(renameat(foreign, TEMPLATE_MANIFEST_NAME, dir,
-                                                 TEMPLATE_MANIFEST_NAME),
-                                0);
-                        break;
-                }
-                }
+                AUTO_FD int dir = openat(
+                        home_folder(home, HOME_TEMPLATES), key, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                damage(home, dir, kind);
                 struct template *template = NULL;
                 cubby_error err = {0};
                 assert_int_equal(template_open(home, key, &template, &err), -1);
@@ -558,8 +559,10 @@ static void each_spare_is_taken_once(void **state)
                 if (pid > 0)
                         continue;
                 char id[33];
-                while (spare_take(template->dir_fd, id, NULL) == 1)
+                while (spare_take(template->dir_fd, id, NULL) == 1) {
                         (void)write_whole(pipes[1], id, 32);
+                        spare_settle(template->dir_fd, id);
+                }
                 _exit(0);
         }
         (void)close(pipes[1]);
@@ -577,6 +580,20 @@ static void each_spare_is_taken_once(void **state)
         for (int i = 0; i < TAKERS; i++)
                 (void)wait(NULL);
         assert_int_equal(spare_count(template->dir_fd), 0);
+        static const char one[] = "00000000000000000000000000000077";
+        assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 0);
+        assert_int_equal(spare_add(template->dir_fd, one, NULL), 0);
+        assert_int_equal(spare_take(template->dir_fd, id, NULL), 1);
+        assert_int_equal(spare_count(template->dir_fd), 0);
+        assert_int_equal(spare_forgotten(template->dir_fd, 60000, id), 0);
+        assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 1);
+        assert_string_equal(id, one);
+        spare_return(template->dir_fd, one);
+        assert_int_equal(spare_count(template->dir_fd), 1);
+        assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 0);
+        assert_int_equal(spare_take(template->dir_fd, id, NULL), 1);
+        spare_settle(template->dir_fd, one);
+        assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 0);
         assert_false(spare_drop(template->dir_fd, "00000000000000000000000000000001"));
         template_close(template);
 }

@@ -22,7 +22,7 @@ static int create_box(struct cli *cli, const void *settings, struct args args)
                 return rc;
         rc = cli_open(cli);
         if (rc == 0 && cubby_box_create(cli->cubby, &request.options, &box, &err) < 0)
-                rc = cli_fail_error(cli, &err);
+                rc = box_request_fail(cli, &request, &err);
         if (rc == 0)
                 (void)printf("%s\n", cubby_box_id(box));
         box_request_clear(&request);

@@ -16,6 +16,12 @@ static const struct option options[] = {
         OPTIONS_END,
 };
 
+static const struct option template_options[] = {
+        {'f', "format", OPTION_TEXT, offsetof(struct inspect_settings, format), "FORMAT",
+                "json (on one line), or a template such as '{{.key}}'", 0, 0},
+        OPTIONS_END,
+};
+
 /* The library's JSON of one thing, or NULL with err. */
 typedef char *(*describer)(struct cli *cli, const char *name, cubby_error *err);
 
@@ -24,6 +30,13 @@ static char *describe_image(struct cli *cli, const char *name, cubby_error *err)
         char *text = NULL;
 
         return cubby_image_inspect(cli->cubby, name, &text, err) < 0 ? NULL : text;
+}
+
+static char *describe_template(struct cli *cli, const char *name, cubby_error *err)
+{
+        char *text = NULL;
+
+        return cubby_template_inspect(cli->cubby, name, &text, err) < 0 ? NULL : text;
 }
 
 static char *describe_box(struct cli *cli, const char *name, cubby_error *err)
@@ -97,6 +110,11 @@ static int inspect_images(struct cli *cli, const void *settings, struct args arg
         return inspect(cli, settings, args, describe_image);
 }
 
+static int inspect_templates(struct cli *cli, const void *settings, struct args args)
+{
+        return inspect(cli, settings, args, describe_template);
+}
+
 const struct command command_inspect = {
         .name = "inspect",
         .usage = "[OPTIONS] BOX...",
@@ -127,4 +145,19 @@ const struct command command_image_inspect = {
         .max_args = SIZE_MAX,
         .arguments = ARGS_IMAGE,
         .run = inspect_images,
+};
+
+const struct command command_template_inspect = {
+        .group = "template",
+        .name = "inspect",
+        .usage = "[OPTIONS] TEMPLATE...",
+        .summary = "Show what templates were made from, as JSON",
+        .details = "An array with an object for each.",
+        .examples = "cubby template inspect 3f9a\n"
+                    "cubby template inspect -f '{{.warmups}}' 3f9a",
+        .options = {template_options},
+        .settings_size = sizeof(struct inspect_settings),
+        .min_args = 1,
+        .max_args = SIZE_MAX,
+        .run = inspect_templates,
 };

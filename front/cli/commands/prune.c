@@ -116,6 +116,7 @@ const struct command command_df = {
         .name = "df",
         .usage = "[OPTIONS]",
         .summary = "Show where the space of the home is",
+        .details = "RECLAIMABLE is what 'cubby prune --all' would free of it.",
         .examples = "cubby df",
         .options = {df_options},
         .settings_size = sizeof(struct df_settings),

@@ -60,6 +60,8 @@ static const char *describe_end(const cubby_box_info *info, int64_t now, char *t
                 (void)snprintf(text, size, "Failed (%s) %s%s", info->reason, ago, word);
         else if (info->exit_code >= 0)
                 (void)snprintf(text, size, "Exited (%d) %s%s", info->exit_code, ago, word);
+        else if (strcmp(info->reason, "stopped") == 0)
+                (void)snprintf(text, size, "Stopped %s%s", ago, word);
         else
                 (void)snprintf(text, size, "Stopped (%s) %s%s", info->reason, ago, word);
         return text;
@@ -251,7 +253,8 @@ const struct command command_ps = {
         .details =
                 "Running boxes, with -a all. Filters of one key are alternatives (labels must all "
                 "match), different keys must all match. A status is created, running, paused, "
-                "stopped (or exited) or failed (or dead); a name is a regular expression. "
+                "suspended, stopped (or exited) or failed (or dead); a name is a regular "
+                "expression. "
                 "Templates know .ID, .Image, .Command, .RunningFor, .Status, .Names, .State, "
                 ".CreatedAt, .Labels, .ImageID, .Engine, .Isolation and .ExitCode.",
         .examples = "cubby ps -a\n"

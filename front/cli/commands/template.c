@@ -72,10 +72,10 @@ static void add_template(
         list_text(list, row, "Image",
                 *info->problem != '\0' ? "<damaged>" : familiar_name(info->image_name));
         list_text(list, row, "Snapshot", info->snapshot);
-        list_text(list, row, "Memory", format_size(info->memory_bytes, text));
+        list_text(list, row, "Memory", format_binary(info->memory_bytes, text));
         (void)snprintf(age, sizeof(age), "%u", info->vcpus);
         list_text(list, row, "CPUs", age);
-        list_text(list, row, "Disk", format_size(info->disk_bytes, text));
+        list_text(list, row, "Disk", format_binary(info->disk_bytes, text));
         (void)snprintf(age, sizeof(age), "%u/%u", info->spares, info->spares_wanted);
         list_text(list, row, "Spares", age);
         (void)snprintf(age, sizeof(age), "%s ago",
@@ -124,7 +124,7 @@ static int list_spares(struct cli *cli, const void *settings, struct args args)
 }
 
 static int each_name(struct cli *cli, struct args args,
-        int (*work)(cubby *cubby, const char *name, cubby_error *err), bool print)
+        int (*work)(cubby *cubby, const char *name, cubby_error *err))
 {
         int result = cli_open(cli);
 
@@ -133,7 +133,7 @@ static int each_name(struct cli *cli, struct args args,
 
                 if (work(cli->cubby, args.values[i], &err) < 0)
                         result = cli_fail_error(cli, &err);
-                else if (print)
+                else
                         (void)printf("%s\n", args.values[i]);
         }
         return result;
@@ -141,27 +141,12 @@ static int each_name(struct cli *cli, struct args args,
 
 static int remove_templates(struct cli *cli, const void *settings, struct args args)
 {
-        return each_name(cli, args, cubby_template_remove, true);
+        return each_name(cli, args, cubby_template_remove);
 }
 
 static int verify_templates(struct cli *cli, const void *settings, struct args args)
 {
-        return each_name(cli, args, cubby_template_verify, true);
-}
-
-static int print_one(cubby *host, const char *name, cubby_error *err)
-{
-        AUTO_CUBBY_FREE char *json = NULL;
-
-        if (cubby_template_inspect(host, name, &json, err) < 0)
-                return -1;
-        (void)printf("%s\n", json);
-        return 0;
-}
-
-static int inspect_templates(struct cli *cli, const void *settings, struct args args)
-{
-        return each_name(cli, args, print_one, false);
+        return each_name(cli, args, cubby_template_verify);
 }
 
 #define LS_DETAILS                                                                           \
@@ -214,15 +199,4 @@ const struct command command_template_verify = {
         .min_args = 1,
         .max_args = SIZE_MAX,
         .run = verify_templates,
-};
-
-const struct command command_template_inspect = {
-        .group = "template",
-        .name = "inspect",
-        .usage = "TEMPLATE...",
-        .summary = "Show what templates were made from, as JSON",
-        .examples = "cubby template inspect 3f9a",
-        .min_args = 1,
-        .max_args = SIZE_MAX,
-        .run = inspect_templates,
 };

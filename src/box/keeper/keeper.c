@@ -22,6 +22,7 @@
 #define BACKLOG 64
 #define CLIENT_MS 500 /* a client that connects also asks */
 #define LOOK_MS 3000
+#define FORGOTTEN_MS 10000
 #define BUILD_NICE 10
 #define RETRY_MS 2000 /* after a spare that could not be made; doubles */
 #define RETRY_DOUBLINGS_MAX 6
@@ -83,7 +84,7 @@ static int watch_spares(struct keeper *keeper, cubby_error *err)
         (void)snprintf(path, sizeof path, "/proc/self/fd/%d/%s", keeper->template->dir_fd,
                 TEMPLATE_SPARES_NAME);
         keeper->watch_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-        if (keeper->watch_fd < 0 || inotify_add_watch(keeper->watch_fd, path, IN_DELETE) < 0)
+        if (keeper->watch_fd < 0 || inotify_add_watch(keeper->watch_fd, path, IN_MOVED_FROM) < 0)
                 return cubby_error_errno(err, errno, "watching the spares");
         int ends[2];
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
@@ -140,8 +141,27 @@ static bool memory_is_short(void)
 static void drop_one(struct keeper *keeper)
 {
         char id[33];
-        if (spare_take(keeper->template->dir_fd, id, NULL) == 1)
+        if (spare_take(keeper->template->dir_fd, id, NULL) == 1) {
                 saved_remove_spare(keeper->host, id);
+                spare_settle(keeper->template->dir_fd, id);
+        }
+}
+
+/* Whose taker died before there was a record of it is nobody's. */
+static void drop_forgotten(struct keeper *keeper)
+{
+        char id[33];
+        if (spare_forgotten(keeper->template->dir_fd, FORGOTTEN_MS, id) != 1)
+                return;
+        struct box_record record = {0};
+        cubby_error problem = {0};
+        if (box_record_find(keeper->host->home, id, &record, &problem) == 0)
+                box_record_clear(&record);
+        else if (problem.code == CUBBY_E_NOT_FOUND)
+                saved_remove_spare(keeper->host, id);
+        else
+                return;
+        spare_settle(keeper->template->dir_fd, id);
 }
 
 static void start_worker(struct keeper *keeper)
@@ -181,6 +201,7 @@ static void worker_ended(struct keeper *keeper)
 
 static void tend_spares(struct keeper *keeper, int64_t now_ms)
 {
+        drop_forgotten(keeper);
         if (keeper->worker > 0)
                 return;
         uint32_t wanted = template_wanted(keeper->template->dir_fd);

@@ -47,8 +47,10 @@ static const char *why_not(const struct shim *shim, int *ret_code)
         if ((shim->engine->capabilities & ENGINE_CAN_FORK) == 0)
                 return "this engine cannot copy a running box";
         *ret_code = CUBBY_E_STATE;
-        if (shim->phase != PHASE_RUNNING || shim->stopping || shim->paused)
+        if (shim->phase != PHASE_RUNNING || shim->stopping)
                 return "the box does not run";
+        if (shim->paused)
+                return "the box is paused; unpause it first";
         *ret_code = CUBBY_E_BUSY;
         bool busy = shim->saver != NULL || shim->freeze_sent;
         return busy ? "the box is being copied already" : NULL;
