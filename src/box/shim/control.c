@@ -120,6 +120,12 @@ bool control_frame(struct shim *shim, struct peer *peer, const struct frame *fra
                         return false;
                 on_pause(shim, peer, frame->stream, frame->type == FRAME_SHIM_PAUSE);
                 return true;
+        case FRAME_SHIM_PARK:
+                if (!message_u32_decode(payload, &number))
+                        return false;
+                shim->park_deadline_ms = number == 0 ? DEADLINE_NEVER : deadline_after_ms(number);
+                peer_send(peer, FRAME_OK, 0, frame->stream, NULL, 0);
+                return true;
         case FRAME_SHIM_SAVE:
                 return copy_start(shim, peer, frame);
         case FRAME_SHIM_GO_ON:
