@@ -215,6 +215,9 @@ def test_an_image_that_is_not_there_comes_with_a_hint(fake):
                    says=["there is no image 'nosuch'", "'cubby image import' brings one in"])
     done = fake("run", "--engine", "fake", "--kernel", "9.9.9", "tiny", "true")
     assert done.code == 125 and "image import" not in done.err
+    done = fake("run", "--engine", "fake", "--from", "nosuch", "true")
+    assert done.code == 125 and "no template or snapshot 'nosuch'" in done.err
+    assert "image import" not in done.err
 
 
 def test_a_stopped_box_says_it_once(fake):

@@ -118,7 +118,10 @@ static int make_box(struct cli *cli, const struct run_settings *run,
         made = run->from == NULL
                 ? cubby_box_create(cli->cubby, &request->options, ret, &err)
                 : cubby_box_continue(cli->cubby, run->from, &request->options, ret, &err);
-        return made < 0 ? box_request_fail(cli, request, &err) : 0;
+        if (made == 0)
+                return 0;
+        return run->from == NULL ? box_request_fail(cli, request, &err)
+                                 : cli_fail_error(cli, &err);
 }
 
 /* With --from the snapshot stands where the image would. */

@@ -27,7 +27,9 @@ const struct command command_suspend = {
         .usage = "BOX...",
         .summary = "Put the machines of boxes away on the disk",
         .details = "A suspended box takes no memory; 'cubby resume' brings it back with its "
-                   "processes. Commands that were open elsewhere end with an error there.",
+                   "processes. Commands that were open elsewhere end with an error there. The "
+                   "box's own command runs on after 'cubby resume', but its output is not "
+                   "kept any more, and the box does not end with it.",
         .examples = "cubby suspend work\n"
                     "cubby resume work",
         .min_args = 1,
