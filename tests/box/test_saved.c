@@ -279,7 +279,9 @@ static void test_killed_keeper(void **state)
         /* the one that was taken is kept by its record, yet lost its machine: it is replaced */
         assert_int_equal(fine(cubby_box_start(claimed, &err), &err), 0);
         cubby_box *box = start(place, &options);
-        expect_served(box, "cloned");
+        cubby_box_info served = info_of(box); /* a spare, when the next keeper was quick */
+        assert_string_not_equal(served.served, "booted");
+        cubby_box_info_clear(&served);
         remove_box(box);
         remove_box(claimed);
         end_templates(place);
@@ -330,10 +332,13 @@ static void test_killed_claimer(void **state)
         assert_int_equal(entries(place, "boxes"), 1); /* offered: it stays */
         (void)snprintf(path, sizeof path, "%s/%s/%s", place->path, place_spares(place), spare);
         assert_int_equal(unlink(path), 0);
-        open_again(place);
-        shim_is_gone(spare);
         (void)snprintf(path, sizeof path, "%s/boxes/%s", place->path, spare);
-        assert_int_equal(access(path, F_OK), -1);
+        int64_t deadline = now_ms() + SOON_MS;
+        do { /* while the keeper makes the next one, a start leaves it to another */
+                assert_true(now_ms() < deadline);
+                open_again(place);
+        } while (access(path, F_OK) == 0);
+        shim_is_gone(spare);
         end_templates(place);
 }
 
