@@ -155,6 +155,8 @@ static int fill(const cubby_box *box, const char *name, cubby_box_info *info, cu
                 info->isolation == NULL || info->served == NULL || info->reason == NULL ||
                 info->detail == NULL)
                 return cubby_error_no_memory(err);
+        if (life == BOX_ALIVE && saved_waits(box))
+                return 0;
         if (life == BOX_ALIVE)
                 return fill_running(box, info, err);
         if (box->damage.code != CUBBY_OK) {

@@ -161,7 +161,8 @@ int home_make_temporary(
                 char name[32];
                 (void)snprintf(name, sizeof name, "w-%016" PRIx64, number);
                 if (dir_make_at(tmp, name, 0700) < 0) {
-                        if (errno == EEXIST)
+                        /* ENOENT: a sweep took it for a leftover already */
+                        if (errno == EEXIST || (errno == ENOENT && try + 1 < TEMPORARY_TRIES))
                                 continue;
                         return cubby_error_errno(
                                 err, errno, "making a folder in '%s/tmp'", home_path(home));

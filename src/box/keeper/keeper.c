@@ -174,6 +174,17 @@ static void drop_forgotten(struct keeper *keeper)
         spare_settle(keeper->template->dir_fd, id);
 }
 
+/* One whose machine has ended is none: another is made in its place. */
+static void drop_dead(struct keeper *keeper)
+{
+        char ids[TEMPLATE_SPARES_MAX][33];
+        size_t count = spare_list(keeper->template->dir_fd, ids);
+        for (size_t i = 0; i < count; i++)
+                if (!saved_spare_lives(keeper->host, ids[i]) &&
+                        spare_drop(keeper->template->dir_fd, ids[i]))
+                        saved_remove_spare(keeper->host, ids[i]);
+}
+
 static void start_worker(struct keeper *keeper)
 {
         pid_t parent = getpid();
@@ -216,6 +227,7 @@ static void tend_spares(struct keeper *keeper, int64_t now_ms)
         drop_forgotten(keeper);
         if (keeper->worker > 0)
                 return;
+        drop_dead(keeper);
         uint32_t wanted = template_wanted(keeper->template->dir_fd);
         uint32_t count = spare_count(keeper->template->dir_fd);
         if (count > wanted) {
