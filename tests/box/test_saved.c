@@ -279,7 +279,7 @@ static void test_killed_keeper(void **state)
         /* the one that was taken is kept by its record, yet lost its machine: it is replaced */
         assert_int_equal(fine(cubby_box_start(claimed, &err), &err), 0);
         cubby_box *box = start(place, &options);
-        cubby_box_info info = info_of(box);
+        info = info_of(box);
         /* a new keeper may have been quick; what the dead one left is passed over */
         assert_true(strcmp(info.served, "cloned") == 0 || strcmp(info.served, "spare") == 0);
         cubby_box_info_clear(&info);
