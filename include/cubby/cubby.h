@@ -553,8 +553,8 @@ CUBBY_API bool cubby_is_scope_token(const char *text);
 CUBBY_API int cubby_pool_status(cubby *cubby, const char *pool, char **ret_json, cubby_error *err);
 /* Parks a box that a provider with `leave` left active, as its release would have.
  * CUBBY_E_NOT_FOUND when there is none, or a living process has it. */
-CUBBY_API int cubby_pool_release(cubby *cubby, const cubby_provider_options *options,
-        const char *id, cubby_error *err);
+CUBBY_API int cubby_pool_release(
+        cubby *cubby, const cubby_provider_options *options, const char *id, cubby_error *err);
 /* Ends the boxes of the pool that no living process has; says how many ended and
  * how many others have. */
 CUBBY_API int cubby_pool_drain(

@@ -97,7 +97,8 @@ static int fill_running(const cubby_box *box, cubby_box_info *info, cubby_error 
 
 static bool ended_well(const char *reason)
 {
-        static const char *const good[] = {"exited", "stopped", "killed", "ttl", "idle", "guest-shutdown"};
+        static const char *const good[] = {
+                "exited", "stopped", "killed", "ttl", "idle", "guest-shutdown"};
         for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
                 if (strcmp(reason, good[i]) == 0)
                         return true;

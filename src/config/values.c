@@ -49,7 +49,7 @@ static size_t distance(const char *left, const char *right)
         size_t row[WORD_MAX + 1];
         for (size_t i = 0; i <= right_length; i++)
                 row[i] = i;
-        for (size_t i = 0; left[i] != '\0' && i < WORD_MAX; i++) {
+        for (size_t i = 0; i < WORD_MAX && left[i] != '\0'; i++) {
                 size_t diagonal = row[0];
                 row[0] = i + 1;
                 for (size_t j = 0; j < right_length; j++) {

@@ -120,8 +120,7 @@ static int make_box(struct cli *cli, const struct run_settings *run,
                 : cubby_box_continue(cli->cubby, run->from, &request->options, ret, &err);
         if (made == 0)
                 return 0;
-        return run->from == NULL ? box_request_fail(cli, request, &err)
-                                 : cli_fail_error(cli, &err);
+        return run->from == NULL ? box_request_fail(cli, request, &err) : cli_fail_error(cli, &err);
 }
 
 /* With --from the snapshot stands where the image would. */
