@@ -350,7 +350,9 @@ static void test_sweep_against_making(void **state)
                 char name[32];
                 int dir = -1;
                 int lock = -1;
-                if (home_make_temporary(place->home, name, &dir, &lock, NULL) < 0) {
+                cubby_error err = {0};
+                if (home_make_temporary(place->home, name, &dir, &lock, &err) < 0) {
+                        print_message("%s\n", err.message);
                         failures++;
                         continue;
                 }

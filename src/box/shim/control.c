@@ -76,6 +76,9 @@ static void on_pause(struct shim *shim, struct peer *peer, uint64_t stream, bool
         int result = pause ? shim->engine->pause(shim->machine, &error)
                            : shim->engine->unpause(shim->machine, &error);
         if (result < 0) {
+                /* a VMM that hangs may yet obey: what is queued behind it lets it run on */
+                if (pause)
+                        (void)shim->engine->unpause(shim->machine, NULL);
                 peer_error(peer, stream, error.code, error.message);
                 return;
         }
