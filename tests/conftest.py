@@ -9,6 +9,7 @@ CUBBY_TEST_MUST_RUN  1: a skipped test is a failure
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -144,13 +145,17 @@ def leftovers(home):
 
 def close_home(cubby):
     cubby("rm", "-f", "-a", timeout=120)
+    for pid, name in holders(str(cubby.home)):
+        if name == "cubby-keeper":  # it may be making a template just now
+            os.kill(pid, signal.SIGKILL)
     keys = cubby("template", "ls", "-q", "--no-trunc").text.split()
     if keys:
         cubby("template", "rm", *keys, timeout=120)  # and their keepers, spares with them
     cubby("gc", timeout=60)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 8
     while leftovers(cubby.home) and time.monotonic() < end:
-        time.sleep(0.1)
+        time.sleep(0.2)
+        cubby("gc", timeout=60)
     left = leftovers(cubby.home)
     shutil.rmtree(cubby.home, ignore_errors=True)
     return left

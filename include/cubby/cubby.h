@@ -215,7 +215,7 @@ typedef struct cubby_box_info {
         char *isolation; /* "hardware", "software" (KVM without hardware), "emulated", "none";
                             "" while not running */
         char *served;    /* how its machine came: "booted", "cloned", "spare"; "" unknown */
-        char *reason;    /* why it ended: "exited", "stopped", "killed", "ttl",
+        char *reason;    /* why it ended: "exited", "stopped", "killed", "ttl", "idle",
                             "vmm-died", "guest-shutdown", "protocol", "boot-failed",
                             "shim-died", "damaged" (its config cannot be used); "" while it lives */
         char *detail;    /* a sentence about that, or "" */
@@ -425,6 +425,140 @@ typedef struct cubby_result {
 CUBBY_API int cubby_exec_run(cubby_box *box, const cubby_exec_options *options, const void *input,
         size_t input_size, cubby_result *ret, cubby_error *err);
 CUBBY_API void cubby_result_clear(cubby_result *result);
+
+/* -------------------------------------------------------------- provider -- */
+
+/*
+ * One box for each conversation (a user and a thread), warm between its turns.
+ * docs/provider.md is the contract. A provider may be used by several threads at
+ * once; it belongs to the process that opened it: in a forked child every call
+ * on it is CUBBY_E_STATE and nothing of the parent's is touched.
+ */
+typedef struct cubby_provider cubby_provider;
+
+typedef struct cubby_provider_options {
+        size_t size;
+        const char *config_file; /* YAML with a section `sandbox:`; NULL: all defaults */
+        const char *config_text; /* the same as a text; not both */
+        bool leave; /* closing leaves active boxes alone until they are released or their
+                       idle time is over: for a command line, whose process ends */
+} cubby_provider_options;
+
+/*
+ * Takes over the boxes of this pool whose processes are dead. `cubby` must outlive
+ * the provider. CUBBY_E_INVALID names file, line, key and range of a mistake.
+ */
+CUBBY_API int cubby_provider_open(cubby *cubby, const cubby_provider_options *options,
+        cubby_provider **ret, cubby_error *err);
+/* Boxes go on and belong to nobody; cubby_provider_shutdown ends them. NULL is
+ * allowed. No call may run on the provider any more. */
+CUBBY_API void cubby_provider_close(cubby_provider *provider);
+
+enum cubby_served {
+        CUBBY_SERVED_REUSED = 1, /* it was active already */
+        CUBBY_SERVED_RECLAIMED,  /* it was warm */
+        CUBBY_SERVED_SPARE,
+        CUBBY_SERVED_CLONED,
+        CUBBY_SERVED_BOOTED,
+};
+CUBBY_API const char *cubby_served_name(int served); /* "reclaimed" */
+
+typedef struct cubby_acquire_options {
+        size_t size;
+        const void *user; /* any bytes; up to 64 KiB */
+        size_t user_size;
+        const void *thread; /* NULL: a box of its own that no other call finds */
+        size_t thread_size;
+        int64_t timeout_ms; /* 0: acquire_timeout of the configuration */
+        const char *trace;  /* appears in log lines of this acquire; NULL: none */
+} cubby_acquire_options;
+
+typedef struct cubby_acquired {
+        char id[17];         /* for get and release: the token, or 8 hex digits */
+        int served;          /* enum cubby_served */
+        bool fresh;          /* nothing of an earlier turn is in it */
+        uint64_t generation; /* differs for every box that was ever made under this id */
+        cubby_box *box;      /* close with cubby_box_close; the box goes on */
+} cubby_acquired;
+
+/*
+ * The box of this user and thread, ready: its folders exist and a command has run
+ * in it. CUBBY_E_IDENTITY: another user and thread have a box of the same token.
+ * CUBBY_E_CAPACITY: no room in time. CUBBY_E_SHUTDOWN after shutdown or reset
+ * began. CUBBY_E_TIMEOUT: another acquire of the same key took too long.
+ *
+ * A call on the box that finds it dead takes it out of the pool and removes it
+ * before it returns; later calls on that handle are CUBBY_E_CLOSED.
+ */
+CUBBY_API int cubby_provider_acquire(cubby_provider *provider, const cubby_acquire_options *options,
+        cubby_acquired *ret, cubby_error *err);
+
+/* An acquire on a thread of the provider. */
+typedef struct cubby_request cubby_request;
+CUBBY_API int cubby_provider_acquire_async(cubby_provider *provider,
+        const cubby_acquire_options *options, cubby_request **ret, cubby_error *err);
+/* For the caller's poll loop: readable when the result is there. Owned by the handle. */
+CUBBY_API int cubby_request_fd(const cubby_request *request);
+/* Fetches the result, once. CUBBY_E_TIMEOUT after timeout_ms (-1: none). */
+CUBBY_API int cubby_request_finish(
+        cubby_request *request, int64_t timeout_ms, cubby_acquired *ret, cubby_error *err);
+/* Abandons it, queued, running or done: then finish is CUBBY_E_CANCELLED, and a
+ * box that came of it waits, warm, where the next acquire of the key finds it. */
+CUBBY_API void cubby_request_cancel(cubby_request *request);
+/* Cancels what was not fetched. NULL is allowed. */
+CUBBY_API void cubby_request_close(cubby_request *request);
+
+/* An active box by its id; never blocks. CUBBY_E_NOT_FOUND. */
+CUBBY_API int cubby_provider_get(
+        cubby_provider *provider, const char *id, cubby_box **ret, cubby_error *err);
+/* The box stays warm for its key. No error for an unknown id. */
+CUBBY_API int cubby_provider_release(cubby_provider *provider, const char *id, cubby_error *err);
+/* No more acquires; active boxes become warm and live on until shutdown. */
+CUBBY_API int cubby_provider_reset(cubby_provider *provider, cubby_error *err);
+/*
+ * Ends every box of this provider. CUBBY_E_TIMEOUT when some have not ended within
+ * timeout_ms (-1: none): *ret_left (may be NULL) is then their ids, separated by
+ * blanks, for cubby_free. May be called again.
+ */
+CUBBY_API int cubby_provider_shutdown(
+        cubby_provider *provider, int64_t timeout_ms, char **ret_left, cubby_error *err);
+
+typedef struct cubby_latency {
+        uint64_t count, total_us, max_us;
+} cubby_latency;
+
+typedef struct cubby_provider_status {
+        uint32_t active, warm, reserved, replicas;
+        uint32_t queued; /* asynchronous acquires that wait for a thread */
+        uint32_t keys;   /* that acquires hold or wait for now */
+        /* Since the provider was opened: acquires by kind, ... */
+        uint64_t reused, reclaimed, skipped /* reclaimed without a check */, spare, cloned, booted;
+        uint64_t failed, cancelled, waited /* for room */, refused /* no room */;
+        /* ... and what else happened to boxes. */
+        uint64_t adopted, released, check_failed, evicted, reaped, invalidated, lost;
+        cubby_latency acquire, reclaim, check, create, destroy;
+} cubby_provider_status;
+CUBBY_API int cubby_provider_get_status(
+        cubby_provider *provider, cubby_provider_status *ret, cubby_error *err);
+
+/* The token of a user and a thread: 16 lower-case hex digits. Not a secret, not a proof. */
+CUBBY_API int cubby_scope_token(const void *user, size_t user_size, const void *thread,
+        size_t thread_size, char ret[17], cubby_error *err);
+CUBBY_API bool cubby_is_scope_token(const char *text);
+
+/*
+ * The pools of the home, whichever processes have them: {"pools":[{"pool","active",
+ * "warm","reserved","ending","spares","counters","boxes":[...]}...]}. `pool` NULL: all.
+ */
+CUBBY_API int cubby_pool_status(cubby *cubby, const char *pool, char **ret_json, cubby_error *err);
+/* Parks a box that a provider with `leave` left active, as its release would have.
+ * CUBBY_E_NOT_FOUND when there is none, or a living process has it. */
+CUBBY_API int cubby_pool_release(
+        cubby *cubby, const cubby_provider_options *options, const char *id, cubby_error *err);
+/* Ends the boxes of the pool that no living process has; says how many ended and
+ * how many others have. */
+CUBBY_API int cubby_pool_drain(
+        cubby *cubby, const char *pool, uint32_t *ret_ended, uint32_t *ret_left, cubby_error *err);
 
 /* --------------------------------------------------- templates and spares -- */
 

@@ -84,7 +84,11 @@ int cubby_box_wait(cubby_box *box, int64_t timeout_ms, int *ret_exit_code, cubby
 
 int cubby_box_ping(cubby_box *box, int64_t timeout_ms, cubby_error *err)
 {
-        return need(box, "box", err) < 0 ? -1 : box_ping(box, timeout_ms, err);
+        cubby_error problem = {0};
+        if (need(box, "box", err) < 0 || box_enter(box, err) < 0)
+                return -1;
+        int result = box_ping(box, timeout_ms, &problem);
+        return (int)box_leave(box, result, &problem, err);
 }
 
 int cubby_box_get_info(cubby_box *box, cubby_box_info *ret, cubby_error *err)

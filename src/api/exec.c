@@ -9,7 +9,11 @@ int cubby_exec_start(
         if (need(box, "box", err) < 0 || need(options, "options", err) < 0 ||
                 need(ret, "ret", err) < 0 || options_read(&read, sizeof read, options, err) < 0)
                 return -1;
-        return box_exec_start(box, &read, ret, err);
+        cubby_error problem = {0};
+        if (box_enter(box, err) < 0)
+                return -1;
+        int result = box_exec_start(box, &read, ret, &problem);
+        return (int)box_leave(box, result, &problem, err);
 }
 
 int cubby_box_attach(cubby_box *box, bool replay, cubby_exec **ret, cubby_error *err)
@@ -23,7 +27,9 @@ int cubby_exec_next(cubby_exec *exec, int64_t timeout_ms, cubby_event *ret, cubb
 {
         if (need(exec, "exec", err) < 0 || need(ret, "ret", err) < 0)
                 return -1;
-        return box_exec_next(exec, timeout_ms, ret, err);
+        cubby_error problem = {0};
+        int result = box_exec_next(exec, timeout_ms, ret, &problem);
+        return (int)box_leave(box_exec_box(exec), result, &problem, err);
 }
 
 int cubby_exec_fd(const cubby_exec *exec)
@@ -36,7 +42,9 @@ int64_t cubby_exec_write(
 {
         if (need(exec, "exec", err) < 0 || (size > 0 && need(data, "data", err) < 0))
                 return -1;
-        return box_exec_write(exec, data, size, timeout_ms, err);
+        cubby_error problem = {0};
+        int64_t result = box_exec_write(exec, data, size, timeout_ms, &problem);
+        return box_leave(box_exec_box(exec), result, &problem, err);
 }
 
 int cubby_exec_close_stdin(cubby_exec *exec, cubby_error *err)
@@ -72,7 +80,11 @@ int cubby_exec_run(cubby_box *box, const cubby_exec_options *options, const void
                 need(ret, "ret", err) < 0 || (input_size > 0 && need(input, "input", err) < 0) ||
                 options_read(&read, sizeof read, options, err) < 0)
                 return -1;
-        return box_run(box, &read, input, input_size, ret, err);
+        cubby_error problem = {0};
+        if (box_enter(box, err) < 0)
+                return -1;
+        int result = box_run(box, &read, input, input_size, ret, &problem);
+        return (int)box_leave(box, result, &problem, err);
 }
 
 void cubby_result_clear(cubby_result *result)

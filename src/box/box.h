@@ -19,6 +19,7 @@
 
 #include <cubby/cubby.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define BOX_STARTED_NAME "started" /* made when a shim is started, see struct box_started */
 #define BOX_CALL_MS 10000          /* a request to a shim or agent is answered within it */
@@ -33,7 +34,25 @@ struct cubby {
         void *progress_data;
 };
 
+/*
+ * Who wants to know when a box fails for good: the pool that it belongs to.
+ * `failed` is called on the thread of the call that found out, before it returns.
+ */
+struct box_watch {
+        void (*failed)(void *data, const cubby_error *problem);
+        void (*drop)(void *data); /* with the last reference */
+        void *data;
+};
+
+/* The folders that agents work in, and the command line that makes them. */
+#define BOX_WORK_FOLDERS_COMMAND                                           \
+        "mkdir -p -m 777 /mnt/user-data/workspace /mnt/user-data/uploads " \
+        "/mnt/user-data/outputs /mnt/skills"
+
 struct cubby_box {
+        atomic_uint references;
+        atomic_bool doomed; /* its owner has ended it: calls fail with CUBBY_E_CLOSED */
+        struct box_watch watch;
         cubby *cubby; /* outlives the handle */
         char *id;
         char *image_id;
@@ -94,7 +113,14 @@ int box_open(cubby *host, const char *name, cubby_box **ret, cubby_error *err);
 int box_check_whole(const cubby_box *box, cubby_error *err);
 int box_open_record(
         cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err);
+/* Gives a reference back; the last one closes. */
 void box_close(cubby_box *box);
+cubby_box *box_share(cubby_box *box); /* one reference more */
+/* At the begin of a call on the box: CUBBY_E_CLOSED when it is doomed. */
+int box_enter(cubby_box *box, cubby_error *err);
+/* At its end, with what it answered: tells the watch of a failure for good, copies
+ * the problem to err. Returns `result`. */
+int64_t box_leave(cubby_box *box, int64_t result, const cubby_error *problem, cubby_error *err);
 DEFINE_AUTO(cubby_box, box_close)
 
 /* program.c: "cubby-shim" or "cubby-agent", as an absolute path; the caller frees. */
@@ -181,6 +207,7 @@ int box_exec_start(
         cubby_box *box, const cubby_exec_options *options, cubby_exec **ret, cubby_error *err);
 int box_attach(cubby_box *box, bool replay, cubby_exec **ret, cubby_error *err);
 int box_exec_next(cubby_exec *exec, int64_t timeout_ms, cubby_event *ret, cubby_error *err);
+cubby_box *box_exec_box(const cubby_exec *exec);
 int box_exec_fd(const cubby_exec *exec);
 int64_t box_exec_write(
         cubby_exec *exec, const void *data, size_t size, int64_t timeout_ms, cubby_error *err);

@@ -80,8 +80,8 @@ int box_config_decode(const void *json, size_t size, struct box_config *ret, cub
 
 /* How the last run ended: boxes/<id>/exit, published by the shim when the machine is gone. */
 struct box_exit {
-        char reason[24]; /* "exited", "stopped", "killed", "ttl", "vmm-died", "guest-shutdown",
-                            "protocol", "boot-failed", "exec-failed" */
+        char reason[24]; /* "exited", "stopped", "killed", "ttl", "idle", "vmm-died",
+                            "guest-shutdown", "protocol", "boot-failed", "exec-failed" */
         char detail[512];
         int exit_code; /* -1: no command ended */
         int signal;

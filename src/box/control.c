@@ -2,6 +2,7 @@
 #include "box/saved.h"
 
 #include "base/clock.h"
+#include "box/saved.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -48,6 +49,9 @@ static int connect_once(
 
 int box_connect(const cubby_box *box, int64_t deadline_ms, struct client **ret, cubby_error *err)
 {
+        if (saved_waits(box))
+                return cubby_error_set(
+                        err, CUBBY_E_STATE, "box '%s' was not started yet", box->config.name);
         for (;;) {
                 cubby_error problem = {0};
                 if (connect_once(box, deadline_ms, ret, &problem) == 0)
@@ -142,7 +146,7 @@ static int check_alive(const cubby_box *box, cubby_error *err)
         enum box_life life;
         if (box_life(box, &life, err) < 0)
                 return -1;
-        return life == BOX_ALIVE;
+        return life == BOX_ALIVE && !saved_waits(box);
 }
 
 int box_stop(cubby_box *box, int64_t timeout_ms, cubby_error *err)
@@ -265,7 +269,7 @@ int box_wait(cubby_box *box, int64_t timeout_ms, int *ret_exit_code, cubby_error
         enum box_life life;
         if (box_life(box, &life, err) < 0)
                 return -1;
-        if (life == BOX_NEVER_STARTED)
+        if (life == BOX_NEVER_STARTED || (life == BOX_ALIVE && saved_waits(box)))
                 return cubby_error_set(
                         err, CUBBY_E_STATE, "box '%s' was not started yet", box->config.name);
         int code = -1;

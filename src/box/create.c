@@ -212,6 +212,8 @@ int box_open_record(cubby *host, const struct box_record *record, cubby_box **re
                 return cubby_error_no_memory(err);
         box->cubby = host;
         box->dir_fd = -1;
+        atomic_init(&box->references, 1);
+        atomic_init(&box->doomed, false);
         if (fill_handle(box, record, err) < 0) {
                 box_close(box);
                 return -1;
@@ -232,8 +234,10 @@ int box_open(cubby *host, const char *name, cubby_box **ret, cubby_error *err)
 
 void box_close(cubby_box *box)
 {
-        if (box == NULL)
+        if (box == NULL || atomic_fetch_sub(&box->references, 1) > 1)
                 return;
+        if (box->watch.drop != NULL)
+                box->watch.drop(box->watch.data);
         box_config_clear(&box->config);
         close_quietly(box->dir_fd);
         free(box->id);

@@ -35,6 +35,7 @@ struct chunk {
 };
 
 struct cubby_exec {
+        cubby_box *box;
         struct client *client;
         uint64_t stream;
         bool attached; /* to the box's own command */
@@ -322,6 +323,7 @@ static int make(cubby_box *box, int64_t deadline_ms, cubby_exec **ret, cubby_err
         cubby_exec *exec = calloc(1, sizeof *exec);
         if (exec == NULL)
                 return cubby_error_no_memory(err);
+        exec->box = box_share(box);
         exec->poll_fd = -1;
         exec->event_fd = -1;
         exec->timer_fd = -1;
@@ -362,6 +364,7 @@ void box_exec_close(cubby_exec *exec)
                 chunk = next;
         }
         free(exec->shown);
+        box_close(exec->box);
         (void)pthread_cond_destroy(&exec->changed);
         (void)pthread_mutex_destroy(&exec->lock);
         (void)pthread_mutex_destroy(&exec->send_lock);
@@ -606,6 +609,11 @@ int box_exec_next(cubby_exec *exec, int64_t timeout_ms, cubby_event *ret, cubby_
         arm_timer(exec);
         (void)pthread_mutex_unlock(&exec->lock);
         return result;
+}
+
+cubby_box *box_exec_box(const cubby_exec *exec)
+{
+        return exec->box;
 }
 
 int box_exec_fd(const cubby_exec *exec)

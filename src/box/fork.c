@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define CREATE_LOCK_MS 30000
+#define LOCK_MS 1000 /* a probe holds the lock for moments only */
 
 static int set_text(char **field, const char *text, cubby_error *err)
 {
@@ -57,7 +58,7 @@ int box_child_config(
 }
 
 int box_start_copy(cubby_box *box, enum shim_mode mode, int memory_fd, int state_fd,
-        const char *served, cubby_error *err)
+        const char *served, bool *ret_ran, cubby_error *err)
 {
         AUTO_PARTS struct shim_parts parts = SHIM_PARTS_NONE;
         AUTO_LOCK int turn = -1;
@@ -69,12 +70,14 @@ int box_start_copy(cubby_box *box, enum shim_mode mode, int memory_fd, int state
         if (parts.memory < 0 || parts.state < 0)
                 return cubby_error_errno(err, errno, "opening the copy");
         struct box_started started = {.started_ns = clock_realtime_ns()};
-        if (box_lock(box, 0, &parts.lock, err) < 0 ||
+        if (box_lock(box, deadline_after_ms(LOCK_MS), &parts.lock, err) < 0 ||
                 image_open_rootfs(box->cubby->home, box->image_id, &parts.rootfs, err) < 0 ||
                 box_write_started(box, &started, false, err) < 0 ||
                 saved_turn(box->cubby, &turn, err) < 0 ||
                 shim_launch(box, mode, NULL, &parts, &pidfd, err) < 0)
                 return -1;
+        if (ret_ran != NULL)
+                *ret_ran = true;
         close_quietly(take_fd(&parts.lock));
         struct shim_report report = {0};
         if (shim_wait_ready(box, parts.status, &report, err) < 0) {
@@ -97,7 +100,7 @@ int box_continue(cubby *host, struct box_config *config, bool made_up, int disk_
                 box_record_new(host, config, made_up, disk_fd, &box, err) < 0)
                 return -1;
         home_unlock(take_fd(&lock));
-        if (box_start_copy(box, SHIM_CLONE, memory_fd, state_fd, served, err) < 0) {
+        if (box_start_copy(box, SHIM_CLONE, memory_fd, state_fd, served, NULL, err) < 0) {
                 (void)box_remove(box, true, NULL);
                 return cubby_error_wrap(err, "starting box '%s'", config->name);
         }

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "box/saved.h"
 #include "image/image.h"
 
 #include <dirent.h>
@@ -30,8 +31,8 @@ static void collect_ended(cubby *host, const struct box_record *record)
         box_close(box);
 }
 
-/* A record whose folder never came, or went: its maker or remover died. */
-static int drop_empty_records(cubby *host, cubby_error *err)
+/* A record whose folder never came, or went: its maker or remover died. The same for spares. */
+static int drop_unfinished(cubby *host, cubby_error *err)
 {
         struct box_record *records = NULL;
         size_t count = 0;
@@ -48,6 +49,7 @@ static int drop_empty_records(cubby *host, cubby_error *err)
                         result = box_record_remove(host->home, records[i].id, err);
                 }
         }
+        saved_sweep_spares(host, records, count);
         box_record_list_free(records, count);
         return result;
 }
@@ -123,7 +125,7 @@ int box_recover(cubby *host, uint64_t *ret_bytes, cubby_error *err)
         /* only while nobody makes a box; whoever does will be followed by another start */
         AUTO_LOCK int lock = -1;
         if (home_lock(host->home, "boxes", true, 0, &lock, NULL) == 0) {
-                if (drop_empty_records(host, err) < 0)
+                if (drop_unfinished(host, err) < 0)
                         return -1;
                 home_unlock(take_fd(&lock));
         }

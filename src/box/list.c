@@ -97,7 +97,8 @@ static int fill_running(const cubby_box *box, cubby_box_info *info, cubby_error 
 
 static bool ended_well(const char *reason)
 {
-        static const char *const good[] = {"exited", "stopped", "killed", "ttl", "guest-shutdown"};
+        static const char *const good[] = {
+                "exited", "stopped", "killed", "ttl", "idle", "guest-shutdown"};
         for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
                 if (strcmp(reason, good[i]) == 0)
                         return true;
@@ -155,6 +156,8 @@ static int fill(const cubby_box *box, const char *name, cubby_box_info *info, cu
                 info->isolation == NULL || info->served == NULL || info->reason == NULL ||
                 info->detail == NULL)
                 return cubby_error_no_memory(err);
+        if (life == BOX_ALIVE && saved_waits(box))
+                return 0;
         if (life == BOX_ALIVE)
                 return fill_running(box, info, err);
         if (box->damage.code != CUBBY_OK) {

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "box/saved.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@ int box_remove(cubby_box *box, bool force, cubby_error *err)
         if (box_life(box, &life, err) < 0)
                 return -1;
         if (life == BOX_ALIVE) {
-                if (!force)
+                if (!saved_take_back(box) && !force)
                         return cubby_error_set(err, CUBBY_E_STATE,
                                 "box '%s' is running; stop it first or remove it by force",
                                 box->config.name);

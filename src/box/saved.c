@@ -23,7 +23,7 @@
 
 /* One word each but for the separating spaces; what the image lacks is passed over. */
 static const char *const default_warmups[] = {
-        "/bin/sh -c true", "python3 -c print(sum(range(100000)))", NULL};
+        "/bin/sh -c true", "python3 -c print(sum(range(100000)))", BOX_WORK_FOLDERS_COMMAND, NULL};
 
 static int split_lines(const char *text, char ***ret, cubby_error *err)
 {

@@ -15,6 +15,7 @@ DEFINE_AUTO(template, template_close)
 
 #define SAVED_SLOT_TEMPLATE BOX_SLOT_MAX     /* of a machine that is being made a template */
 #define SAVED_SLOT_SPARE (BOX_SLOT_MAX / 2U) /* spares take slots from here on */
+#define SAVED_SPARE_PREFIX "spare-"          /* of its name, before the beginning of its id */
 #define SAVED_SPARE_NAME "spare"             /* in a box's folder: it waits to be claimed */
 
 /* machine.c: everything that binds a saved machine to this host and build, as
@@ -59,6 +60,14 @@ int saved_tell(const struct template *template, bool end, cubby_error *err);
 int saved_make_spare(cubby *host, const struct template *template, const struct box_config *config,
         int memory_fd, int keeper_fd, char ret_id[33], cubby_error *err);
 void saved_remove_spare(cubby *host, const char *id);
+bool saved_spare_lives(cubby *host, const char *id);
+/* Removes what is left of spares whose maker, keeper or claimer died. The caller has
+ * the lock "boxes" alone: nobody makes or claims one. */
+void saved_sweep_spares(cubby *host, const struct box_record *records, size_t count);
+/* A claimed spare whose owner has not started it: to everybody a box that never ran. */
+bool saved_waits(const cubby_box *box);
+/* No start can claim its machine any more; false when one has. */
+bool saved_take_back(const cubby_box *box);
 /* Takes a spare for this plan, which then has its id and slot. 1 when there was one. */
 int saved_claim(cubby *host, struct box_config *config, cubby_error *err);
 /* After the record: the claim stands, or the spare goes back. */
@@ -94,9 +103,10 @@ int box_fork_many(cubby_box *box, const char *const *names, size_t count, cubby_
 /* A box of this config that continues from a copy; `config` has its id and name. */
 int box_continue(cubby *host, struct box_config *config, bool made_up, int disk_fd, int memory_fd,
         int state_fd, const char *served, cubby_box **ret, cubby_error *err);
-/* Starts a box whose disk is in place from a copy's memory and state. */
+/* Starts a box whose disk is in place from a copy's memory and state. *ret_ran (may be
+ * NULL) tells after a failure whether the machine may have run. */
 int box_start_copy(cubby_box *box, enum shim_mode mode, int memory_fd, int state_fd,
-        const char *served, cubby_error *err);
+        const char *served, bool *ret_ran, cubby_error *err);
 /* What a child is of its parent: everything but identity and command. */
 int box_child_config(const struct box_config *parent, const char *name, struct box_config *ret,
         cubby_error *err);

@@ -38,7 +38,7 @@ static int set_identity(struct box_config *config, cubby_error *err)
         char *name = NULL;
         if (choose_slot(&config->slot, err) < 0)
                 return -1;
-        if (asprintf(&name, "spare-%.12s", config->id) < 0)
+        if (asprintf(&name, SAVED_SPARE_PREFIX "%.12s", config->id) < 0)
                 return cubby_error_no_memory(err);
         free(config->name);
         config->name = name;
@@ -71,6 +71,20 @@ static int publish_folder(cubby *host, const struct box_config *config,
         return 0;
 }
 
+/* Mark and index come together for whoever looks for spares that nobody owns. */
+static int offer(
+        cubby_box *box, const struct template *template, const char *isolation, cubby_error *err)
+{
+        char mark[MARK_BYTES_MAX];
+        int length = snprintf(mark, sizeof mark, "%.15s\n", isolation);
+        AUTO_LOCK int lock = -1;
+        if (home_lock(box->cubby->home, BOXES_LOCK, false, deadline_after_ms(CREATE_LOCK_MS), &lock,
+                    err) < 0 ||
+                box_write_quickly(box->dir_fd, SAVED_SPARE_NAME, mark, (size_t)length, err) < 0)
+                return -1;
+        return spare_add(template->dir_fd, box->id, err);
+}
+
 static int start_spare(
         cubby_box *box, const struct template *template, struct shim_parts *parts, cubby_error *err)
 {
@@ -93,9 +107,7 @@ static int start_spare(
                 shim_clean_up(box, pidfd);
                 return -1;
         }
-        char mark[MARK_BYTES_MAX];
-        int length = snprintf(mark, sizeof mark, "%.15s\n", report.text);
-        return box_write_quickly(box->dir_fd, SAVED_SPARE_NAME, mark, (size_t)length, err);
+        return offer(box, template, report.text, err);
 }
 
 int saved_make_spare(cubby *host, const struct template *template, const struct box_config *config,
@@ -117,8 +129,6 @@ int saved_make_spare(cubby *host, const struct template *template, const struct 
                 return cubby_error_wrap(err, "making a spare");
         home_unlock(take_fd(&boxes_lock)); /* from here on its own lock protects it */
         int result = start_spare(&box, template, &parts, err);
-        if (result == 0)
-                result = spare_add(template->dir_fd, plain.id, err);
         close_quietly(box.dir_fd);
         if (result < 0) {
                 saved_remove_spare(host, plain.id);
@@ -148,6 +158,14 @@ void saved_remove_spare(cubby *host, const char *id)
         cubby_error problem = {0};
         if (box_remove_folder(host, id, &problem) < 0)
                 log_line(&host->log, LOG_WARNING, "a spare's folder stays: %s", problem.message);
+}
+
+bool saved_spare_lives(cubby *host, const char *id)
+{
+        AUTO_FD int dir = open_folder(host, id);
+        cubby_box box = {.cubby = host, .id = (char *)(uintptr_t)id, .dir_fd = dir};
+        enum box_life life = BOX_ENDED;
+        return dir >= 0 && box_life(&box, &life, NULL) == 0 && life == BOX_ALIVE;
 }
 
 /* ---------------------------------------------------------- claiming -- */
@@ -296,4 +314,15 @@ int saved_claim_start(cubby_box *box, cubby_error *err)
                 problem.message);
         give_up(box);
         return 0;
+}
+
+bool saved_waits(const cubby_box *box)
+{
+        struct stat info;
+        return fstatat(box->dir_fd, SAVED_SPARE_NAME, &info, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+bool saved_take_back(const cubby_box *box)
+{
+        return unlinkat(box->dir_fd, SAVED_SPARE_NAME, 0) == 0; /* as the start of it does */
 }

@@ -87,11 +87,16 @@ static int put_away(cubby_box *box, int outer_fd, int inner_fd, cubby_error *err
         if (result == 0)
                 result = fill_folder(box, &copy, inner_fd, err);
         if (result == 0)
+                result = write_end(box, err); /* what needs room comes before the kill */
+        bool written = result == 0;
+        if (result == 0)
                 result = box_kill_shim(box, err);
         if (result == 0)
                 result = box_wait_end(box, deadline_after_ms(END_WAIT_MS), err);
         box_copy_close(&copy);
-        if (result < 0 || write_end(box, err) < 0)
+        if (result < 0 && written)
+                (void)unlinkat(box->dir_fd, BOX_EXIT_NAME, 0);
+        if (result < 0)
                 return -1;
         if (renameat(outer_fd, INNER, box->dir_fd, SUSPENDED_NAME) < 0)
                 return cubby_error_errno(err, errno, "keeping the suspended machine");
@@ -155,11 +160,17 @@ static int take_out(cubby_box *box, int outer_fd, cubby_error *err)
         if (check_machine(box, dir, state, err) < 0 ||
                 memory_load(file, box->config.memory_bytes, &memory, err) < 0)
                 return -1;
-        /* from here on the disk moves on without it */
-        if (renameat(box->dir_fd, SUSPENDED_NAME, outer_fd, INNER) < 0 ||
-                (unlinkat(box->dir_fd, BOX_EXIT_NAME, 0) < 0 && errno != ENOENT))
+        if (renameat(box->dir_fd, SUSPENDED_NAME, outer_fd, INNER) < 0)
                 return cubby_error_errno(err, errno, "taking the suspended machine out");
-        return box_start_copy(box, SHIM_RESUME, memory, state, "resumed", err);
+        /* once the machine runs, the disk moves on without what was saved */
+        bool ran = false;
+        if (unlinkat(box->dir_fd, BOX_EXIT_NAME, 0) < 0 && errno != ENOENT)
+                (void)cubby_error_errno(err, errno, "removing the record of the last run");
+        else if (box_start_copy(box, SHIM_RESUME, memory, state, "resumed", &ran, err) == 0)
+                return 0;
+        if (!ran && renameat(outer_fd, INNER, box->dir_fd, SUSPENDED_NAME) == 0)
+                (void)write_end(box, NULL);
+        return -1;
 }
 
 int box_resume(cubby_box *box, cubby_error *err)

@@ -23,8 +23,22 @@ static const char schema[] =
         "CREATE TABLE boxes(id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE,"
         " image_id TEXT NOT NULL, slot INTEGER NOT NULL UNIQUE, created_ns INTEGER NOT NULL)"
         " WITHOUT ROWID;"
-        "CREATE INDEX boxes_by_image ON boxes(image_id);"
-        "PRAGMA user_version = 1;";
+        "CREATE INDEX boxes_by_image ON boxes(image_id);";
+
+/* Since schema 2. Not in any folder: a rebuilt database begins without them, and
+ * the names and labels of boxes say what belongs to a pool. */
+static const char lease_schema[] =
+        "CREATE TABLE leases(id TEXT PRIMARY KEY, pool TEXT NOT NULL, token TEXT NOT NULL,"
+        " box_id TEXT NOT NULL, keyed INTEGER NOT NULL, user BLOB NOT NULL, thread BLOB NOT NULL,"
+        " state INTEGER NOT NULL, owner_pid INTEGER NOT NULL, owner_start INTEGER NOT NULL,"
+        " owner_namespace INTEGER NOT NULL, owner_boot TEXT NOT NULL,"
+        " owner_instance TEXT NOT NULL, expires_ms INTEGER NOT NULL, parked_ms INTEGER NOT NULL,"
+        " generation INTEGER NOT NULL) WITHOUT ROWID;"
+        "CREATE INDEX leases_by_token ON leases(pool, token);"
+        "CREATE INDEX leases_by_box ON leases(box_id);"
+        "CREATE TABLE tallies(pool TEXT NOT NULL, name TEXT NOT NULL, value INTEGER NOT NULL,"
+        " PRIMARY KEY(pool, name)) WITHOUT ROWID;"
+        "PRAGMA user_version = 2;";
 
 int db_error(struct db *db, const char *doing, cubby_error *err)
 {
@@ -126,19 +140,46 @@ int db_text(sqlite3_stmt *statement, int column, char **ret, cubby_error *err)
 
 int db_make_schema(struct db *db, cubby_error *err)
 {
-        if (sqlite3_exec(db->sql, schema, NULL, NULL, NULL) != SQLITE_OK)
+        if (sqlite3_exec(db->sql, schema, NULL, NULL, NULL) != SQLITE_OK ||
+                sqlite3_exec(db->sql, lease_schema, NULL, NULL, NULL) != SQLITE_OK)
                 return db_error(db, "making the tables", err);
         return 0;
 }
 
-static int check_version(struct db *db, cubby_error *err)
+static int read_version(struct db *db, int *ret, cubby_error *err)
 {
         AUTO_STATEMENT sqlite3_stmt *statement = NULL;
         if (db_prepare(db, "PRAGMA user_version", &statement, err) < 0)
                 return -1;
         if (db_step(db, statement, err) != 1)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "the database has no version");
-        int version = sqlite3_column_int(statement, 0);
+        *ret = sqlite3_column_int(statement, 0);
+        return 0;
+}
+
+/* From schema 1 to 2, unless another process was faster. */
+static int migrate(struct db *db, int *version, cubby_error *err)
+{
+        if (sqlite3_exec(db->sql, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
+                return db_error(db, "beginning a migration", err);
+        int result = read_version(db, version, err);
+        if (result == 0 && *version == 1) {
+                if (sqlite3_exec(db->sql, lease_schema, NULL, NULL, NULL) != SQLITE_OK)
+                        result = db_error(db, "migrating", err);
+                else
+                        *version = SCHEMA_VERSION;
+        }
+        const char *end = result == 0 ? "COMMIT" : "ROLLBACK";
+        if (sqlite3_exec(db->sql, end, NULL, NULL, NULL) != SQLITE_OK && result == 0)
+                result = db_error(db, "ending a migration", err);
+        return result;
+}
+
+static int check_version(struct db *db, cubby_error *err)
+{
+        int version = 0;
+        if (read_version(db, &version, err) < 0 || (version == 1 && migrate(db, &version, err) < 0))
+                return -1;
         if (version > SCHEMA_VERSION)
                 return cubby_error_set(err, CUBBY_E_VERSION,
                         "the home was written by a newer Cubby (schema %d, this one knows %d); "
@@ -209,7 +250,9 @@ int db_verify(struct db *db, cubby_error *err)
         if (text == NULL || strcmp((const char *)text, "ok") != 0)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "the database failed its check: %s",
                         text == NULL ? "no answer" : (const char *)text);
-        return images_verify(db, err) < 0 || boxes_verify(db, err) < 0 ? -1 : 0;
+        return images_verify(db, err) < 0 || boxes_verify(db, err) < 0 || leases_verify(db, err) < 0
+                ? -1
+                : 0;
 }
 
 static int note_pages(void *data, sqlite3 *sql, const char *name, int pages)

@@ -64,6 +64,12 @@ static inline void cleanup_lock(int *lock_fd)
 }
 #define AUTO_LOCK __attribute__((cleanup(cleanup_lock)))
 
+/* The same, alone, for names that are as many as conversations: the file goes
+ * with its last holder. */
+int home_lock_briefly(
+        struct home *home, const char *name, int64_t deadline_ms, int *ret_fd, cubby_error *err);
+void home_unlock_briefly(struct home *home, const char *name, int *fd);
+
 /*
  * A private folder under tmp/ that `home_sweep` leaves alone until home_unlock of the
  * caller's lock descriptor. `ret_name` (32 bytes) is its name beneath HOME_TMP.

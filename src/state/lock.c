@@ -96,6 +96,38 @@ int home_lock(struct home *home, const char *name, bool exclusive, int64_t deadl
         return 0;
 }
 
+int home_lock_briefly(
+        struct home *home, const char *name, int64_t deadline_ms, int *ret_fd, cubby_error *err)
+{
+        int locks = home_folder(home, HOME_LOCKS);
+        for (;;) {
+                AUTO_LOCK int fd = -1;
+                struct stat opened;
+                struct stat named;
+                if (home_lock(home, name, true, deadline_ms, &fd, err) < 0)
+                        return -1;
+                if (fstat(fd, &opened) < 0)
+                        return cubby_error_errno(err, errno, "taking the lock '%s'", name);
+                /* its last holder may have removed it between open and lock */
+                if (fstatat(locks, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+                        opened.st_dev == named.st_dev && opened.st_ino == named.st_ino) {
+                        *ret_fd = take_fd(&fd);
+                        return 0;
+                }
+                if (deadline_left_ms(deadline_ms) == 0)
+                        return cubby_error_set(err, CUBBY_E_TIMEOUT,
+                                "the lock '%s' is held by another process", name);
+        }
+}
+
+void home_unlock_briefly(struct home *home, const char *name, int *fd)
+{
+        if (*fd < 0)
+                return;
+        (void)unlinkat(home_folder(home, HOME_LOCKS), name, 0);
+        home_unlock(take_fd(fd));
+}
+
 /* Opens tmp/NAME and locks it. 1 when it is ours, 0 when another has it or it is gone. */
 static int claim_temporary(struct home *home, const char *name, int *ret_fd)
 {
@@ -129,7 +161,8 @@ int home_make_temporary(
                 char name[32];
                 (void)snprintf(name, sizeof name, "w-%016" PRIx64, number);
                 if (dir_make_at(tmp, name, 0700) < 0) {
-                        if (errno == EEXIST)
+                        /* ENOENT: a sweep took it for a leftover already */
+                        if (errno == EEXIST || (errno == ENOENT && try + 1 < TEMPORARY_TRIES))
                                 continue;
                         return cubby_error_errno(
                                 err, errno, "making a folder in '%s/tmp'", home_path(home));

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 #define DB_NAME "cubby.db"
 #define IMAGE_NAME_MAX 512
 #define MANIFEST_MAX (4U << 20)
@@ -84,6 +84,7 @@ int db_make_schema(struct db *db, cubby_error *err);
 /* Every row of the kind passes its checks. */
 int images_verify(struct db *db, cubby_error *err);
 int boxes_verify(struct db *db, cubby_error *err);
+int leases_verify(struct db *db, cubby_error *err);
 int box_insert_row(struct db *db, const struct box_record *record, cubby_error *err);
 
 /* quick_check and the rows. */

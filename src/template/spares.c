@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define TAKEN_PREFIX "taken-"
@@ -136,6 +137,42 @@ bool spare_drop(int dir_fd, const char *box_id)
 {
         AUTO_FD int index = open_index(dir_fd);
         return index >= 0 && unlinkat(index, box_id, 0) == 0;
+}
+
+size_t spare_list(int dir_fd, char ret_ids[TEMPLATE_SPARES_MAX][33])
+{
+        AUTO_FD int fd = open_index(dir_fd);
+        AUTO_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+        if (dir == NULL)
+                return 0;
+        (void)take_fd(&fd);
+        size_t count = 0;
+        for (struct dirent *entry = readdir(dir); entry != NULL && count < TEMPLATE_SPARES_MAX;
+                entry = readdir(dir))
+                if (id_valid(entry->d_name))
+                        memcpy(ret_ids[count++], entry->d_name, 33);
+        return count;
+}
+
+bool spare_indexed(struct home *home, const char *box_id)
+{
+        int templates = home_folder(home, HOME_TEMPLATES);
+        AUTO_FD int fd = openat(templates, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        AUTO_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+        if (dir == NULL)
+                return false;
+        (void)take_fd(&fd);
+        bool found = false;
+        for (struct dirent *entry = readdir(dir); entry != NULL && !found; entry = readdir(dir)) {
+                char path[TEMPLATE_KEY_SIZE + 64];
+                struct stat info;
+                if (!template_key_valid(entry->d_name))
+                        continue;
+                (void)snprintf(path, sizeof path, "%.64s/" TEMPLATE_SPARES_NAME "/%.32s",
+                        entry->d_name, box_id);
+                found = fstatat(templates, path, &info, AT_SYMLINK_NOFOLLOW) == 0;
+        }
+        return found;
 }
 
 uint32_t spare_count(int dir_fd)

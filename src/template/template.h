@@ -176,5 +176,9 @@ int spare_forgotten(int dir_fd, int64_t age_ms, char ret_id[33]);
 /* True when it was there and is now gone. */
 bool spare_drop(int dir_fd, const char *box_id);
 uint32_t spare_count(int dir_fd);
+/* The ids, at most TEMPLATE_SPARES_MAX of them; how many. */
+size_t spare_list(int dir_fd, char ret_ids[TEMPLATE_SPARES_MAX][33]);
+/* Whether the index of any template has it. */
+bool spare_indexed(struct home *home, const char *box_id);
 
 #endif

@@ -113,6 +113,7 @@ const char *frame_type_name(uint16_t type)
                 {FRAME_SHIM_PAUSE, "SHIM_PAUSE"},
                 {FRAME_SHIM_UNPAUSE, "SHIM_UNPAUSE"},
                 {FRAME_SHIM_CLAIM, "SHIM_CLAIM"},
+                {FRAME_SHIM_PARK, "SHIM_PARK"},
                 {FRAME_SHIM_SAVE, "SHIM_SAVE"},
                 {FRAME_SHIM_GO_ON, "SHIM_GO_ON"},
         };

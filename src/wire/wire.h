@@ -83,6 +83,8 @@ enum frame_type {
         FRAME_SHIM_KILL = 133, /* client: u32 signal for the main process (KILL ends the box); OK */
         FRAME_SHIM_PAUSE = 134,   /* client: stop the machine's processors; OK */
         FRAME_SHIM_UNPAUSE = 135, /* client: go on; OK */
+        FRAME_SHIM_PARK = 140,    /* client: u32 ms: the box ends when that has passed without
+                                     another PARK; 0: it does not; OK */
         FRAME_SHIM_CLAIM = 136,   /* client: the spare becomes a box; the whole config.json of it.
                                      OK once it was resumed anew and its command runs */
         FRAME_SHIM_SAVE = 137,    /* client: freeze the box and copy its machine; OK comes with two

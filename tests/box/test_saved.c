@@ -193,6 +193,66 @@ static void test_claim(void **state)
         end_templates(place);
 }
 
+static pid_t keeper_of(struct place *place)
+{
+        pid_t keeper = 0;
+        DIR *dir = opendir("/proc");
+        assert_non_null(dir);
+        for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+                char path[300];
+                char text[512] = "";
+                (void)snprintf(path, sizeof path, "/proc/%s/cmdline", entry->d_name);
+                int fd = open(path, O_RDONLY | O_CLOEXEC);
+                if (fd < 0)
+                        continue;
+                ssize_t got = read(fd, text, sizeof text - 1);
+                (void)close(fd);
+                if (got > 0 && strstr(text, "cubby-keeper") != NULL &&
+                        memmem(text, (size_t)got, place->path, strlen(place->path)) != NULL)
+                        keeper = (pid_t)atoi(entry->d_name);
+        }
+        (void)closedir(dir);
+        assert_true(keeper > 1);
+        return keeper;
+}
+
+/* The index of spares of the only template, from the home on. */
+static const char *place_spares(struct place *place)
+{
+        static char folder[120];
+        cubby_template_list *list = NULL;
+        const cubby_template_info *info = one_template(place, &list);
+        assert_non_null(info);
+        (void)snprintf(folder, sizeof folder, "templates/%s/spares", info->key);
+        cubby_template_list_free(list);
+        return folder;
+}
+
+static void first_entry(struct place *place, const char *folder, char ret[33])
+{
+        char path[300];
+        (void)snprintf(path, sizeof path, "%s/%s", place->path, folder);
+        DIR *dir = opendir(path);
+        assert_non_null(dir);
+        ret[0] = '\0';
+        for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
+                if (entry->d_name[0] != '.')
+                        (void)snprintf(ret, 33, "%.32s", entry->d_name);
+        (void)closedir(dir);
+        assert_int_equal(strlen(ret), 32);
+}
+
+/* As every start of a program does. */
+static void open_again(struct place *place)
+{
+        cubby_error err = {0};
+        cubby *host = NULL;
+        cubby_open_options options = CUBBY_INIT(cubby_open_options);
+        options.home = place->path;
+        assert_int_equal(fine(cubby_open(&options, &host, &err), &err), 0);
+        cubby_close(host);
+}
+
 /* A keeper that is killed takes its spares with it; the index is passed over. */
 static void test_killed_keeper(void **state)
 {
@@ -204,27 +264,22 @@ static void test_killed_keeper(void **state)
         cubby_box *claimed = NULL;
         assert_int_equal(fine(cubby_box_create(place->host, &options, &claimed, &err), &err), 0);
         set_spares(place, 1);
+        char spare[33];
+        first_entry(place, place_spares(place), spare);
+        char taken[33];
+        cubby_box_info info = info_of(claimed);
+        (void)snprintf(taken, sizeof taken, "%s", info.id);
+        cubby_box_info_clear(&info);
 
-        pid_t keeper = 0;
-        DIR *dir = opendir("/proc");
-        for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
-                char path[300];
-                char text[512] = "";
-                (void)snprintf(path, sizeof path, "/proc/%s/cmdline", entry->d_name);
-                int fd = open(path, O_RDONLY | O_CLOEXEC);
-                ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-                (void)close(fd);
-                if (got > 0 && strstr(text, "cubby-keeper") != NULL &&
-                        memmem(text, (size_t)got, place->path, strlen(place->path)) != NULL)
-                        keeper = (pid_t)atoi(entry->d_name);
-        }
-        (void)closedir(dir);
-        assert_true(keeper > 1);
+        pid_t keeper = keeper_of(place);
         assert_int_equal(kill(keeper, SIGKILL), 0);
+        /* until a spare has seen it, its machine is as good as any */
+        shim_is_gone(spare);
+        shim_is_gone(taken);
         /* the one that was taken is kept by its record, yet lost its machine: it is replaced */
         assert_int_equal(fine(cubby_box_start(claimed, &err), &err), 0);
         cubby_box *box = start(place, &options);
-        cubby_box_info info = info_of(box);
+        info = info_of(box);
         /* a new keeper may have been quick; what the dead one left is passed over */
         assert_true(strcmp(info.served, "cloned") == 0 || strcmp(info.served, "spare") == 0);
         cubby_box_info_clear(&info);
@@ -238,6 +293,89 @@ static void test_killed_keeper(void **state)
                 assert_int_equal(fine(cubby_gc(place->host, NULL, &err), &err), 0);
                 (void)poll(NULL, 0, 20);
         }
+}
+
+/* What a killed keeper leaves is gone after the next start, and the next keeper
+ * does not count dead spares. */
+static void test_spares_after_a_killed_keeper(void **state)
+{
+        struct place *place = *state;
+        cubby_error err = {0};
+        char spare[33];
+        build(place);
+        set_spares(place, 1);
+        first_entry(place, place_spares(place), spare);
+        assert_int_equal(kill(keeper_of(place), SIGKILL), 0);
+        shim_is_gone(spare);
+        cubby_box_options options = options_of(NULL, NULL);
+        assert_int_equal(fine(cubby_spares_set(place->host, &options, 1, &err), &err), 0);
+        int64_t deadline = now_ms() + SOON_MS;
+        char next[33] = "";
+        do {
+                assert_true(now_ms() < deadline);
+                (void)poll(NULL, 0, 20);
+                if (has_spares(place, 1))
+                        first_entry(place, place_spares(place), next);
+        } while (next[0] == '\0' || strcmp(next, spare) == 0);
+
+        assert_int_equal(kill(keeper_of(place), SIGKILL), 0);
+        shim_is_gone(next);
+        open_again(place);
+        assert_int_equal(entries(place, "boxes"), 0);
+        end_templates(place);
+}
+
+/* Killed after it took a spare, before it had a record or wrote the box's config. */
+static void test_killed_claimer(void **state)
+{
+        struct place *place = *state;
+        char spare[33];
+        char path[300];
+        build(place);
+        set_spares(place, 1);
+        first_entry(place, place_spares(place), spare);
+        open_again(place);
+        assert_int_equal(entries(place, "boxes"), 1); /* offered: it stays */
+        (void)snprintf(path, sizeof path, "%s/%s/%s", place->path, place_spares(place), spare);
+        assert_int_equal(unlink(path), 0);
+        (void)snprintf(path, sizeof path, "%s/boxes/%s", place->path, spare);
+        int64_t deadline = now_ms() + SOON_MS;
+        do { /* while the keeper makes the next one, a start leaves it to another */
+                assert_true(now_ms() < deadline);
+                open_again(place);
+        } while (access(path, F_OK) == 0);
+        shim_is_gone(spare);
+        end_templates(place);
+}
+
+/* To its owner a claimed spare that was not started is a box that never ran. */
+static void test_claimed_and_not_started(void **state)
+{
+        struct place *place = *state;
+        cubby_error err = {0};
+        int code = 0;
+        build(place);
+        set_spares(place, 1);
+        cubby_box_options options = options_of("early", LIST("sleep", "100"));
+        cubby_box *box = NULL;
+        assert_int_equal(fine(cubby_box_create(place->host, &options, &box, &err), &err), 0);
+        assert_int_equal(cubby_box_wait(box, 0, &code, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_STATE);
+        assert_int_equal(cubby_box_kill(box, SIGKILL, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_STATE);
+        assert_int_equal(cubby_box_ping(box, 1000, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_STATE);
+        assert_int_equal(fine(cubby_box_stop(box, 0, &err), &err), 0);
+        assert_int_equal(fine(cubby_box_start(box, &err), &err), 0);
+        expect_served(box, "spare");
+        assert_int_equal(cubby_box_remove(box, false, &err), -1); /* it runs */
+        assert_int_equal(err.code, CUBBY_E_STATE);
+        remove_box(box);
+        set_spares(place, 1);
+        assert_int_equal(fine(cubby_box_create(place->host, &options, &box, &err), &err), 0);
+        assert_int_equal(fine(cubby_box_remove(box, false, &err), &err), 0);
+        cubby_box_close(box);
+        end_templates(place);
 }
 
 /* A state that cannot be restored: one boot instead, and the template goes. */
@@ -304,6 +442,9 @@ int main(void)
                 WITH_PLACE(test_errors_of_the_command),
                 WITH_PLACE(test_claim),
                 WITH_PLACE(test_killed_keeper),
+                WITH_PLACE(test_spares_after_a_killed_keeper),
+                WITH_PLACE(test_killed_claimer),
+                WITH_PLACE(test_claimed_and_not_started),
                 WITH_PLACE(test_suspect),
                 WITH_PLACE(test_no_fork),
         };

@@ -94,6 +94,18 @@ def test_frozen_vmm(cubby, doomed):
     assert not os.path.exists(f"/proc/{qemu}")
 
 
+def test_pause_that_a_frozen_vmm_did_not_answer(cubby, doomed):
+    qemu = pid_of(cubby, doomed, "qemu")
+    os.kill(qemu, signal.SIGSTOP)
+    result = cubby("pause", doomed, timeout=30)
+    assert result.code == 125 and result.seconds < 15, result
+    os.kill(qemu, signal.SIGCONT)
+    assert cubby.state(doomed) == "running"
+    assert cubby.ok("exec", doomed, "echo", "awake", timeout=30) == "awake"
+    assert cubby.ok("pause", doomed) == doomed
+    assert cubby.state(doomed) == "paused"
+
+
 def test_killed_creator_at_any_moment(cubby):
     for delay in (0.02, 0.1, 0.3, 1.0, 2.5):
         creator = cubby.popen("run", "--name", "orphan", "-m", "256M", "busybox", "sleep", "2")

@@ -6,9 +6,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -321,6 +323,50 @@ static void test_temporary(void **state)
         assert_true(has_file(home, "cubby.db"));
 }
 
+struct sweeper {
+        struct home *home;
+        atomic_bool ended;
+        bool failed;
+};
+
+static void *sweep_on(void *data)
+{
+        struct sweeper *sweeper = data;
+        while (!atomic_load(&sweeper->ended))
+                if (home_sweep(sweeper->home, NULL, NULL) < 0)
+                        sweeper->failed = true;
+        return NULL;
+}
+
+/* A sweep may see a folder before its maker has locked it. */
+static void test_sweep_against_making(void **state)
+{
+        struct place *place = *state;
+        struct sweeper sweeper = {.home = place->home};
+        pthread_t thread;
+        int failures = 0;
+        assert_int_equal(pthread_create(&thread, NULL, sweep_on, &sweeper), 0);
+        for (int i = 0; i < 1500; i++) {
+                char name[32];
+                int dir = -1;
+                int lock = -1;
+                cubby_error err = {0};
+                if (home_make_temporary(place->home, name, &dir, &lock, &err) < 0) {
+                        print_message("%s\n", err.message);
+                        failures++;
+                        continue;
+                }
+                failures += mkdirat(dir, "mine", 0700) < 0;
+                failures += dir_remove_at(home_folder(place->home, HOME_TMP), name, NULL) < 0;
+                (void)close(dir);
+                home_unlock(lock);
+        }
+        atomic_store(&sweeper.ended, true);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(failures, 0);
+        assert_false(sweeper.failed);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -334,6 +380,7 @@ int main(void)
                 WITH_HOME(test_stubborn_leftover),
                 WITH_HOME(test_drafts),
                 WITH_HOME(test_temporary),
+                WITH_HOME(test_sweep_against_making),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

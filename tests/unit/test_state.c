@@ -400,11 +400,25 @@ static void test_hostile_rows(void **state)
         }
 }
 
+/* Schema 1 had no leases: they come, and what is there stays. */
+static void test_older_version(void **state)
+{
+        struct place *place = *state;
+        put_image(place->home, IMAGE, "a:1", 10);
+        run_sql(place, "DROP TABLE leases; DROP TABLE tallies; PRAGMA user_version = 1");
+        struct image_record record = {0};
+        cubby_error err = {0};
+        assert_int_equal(image_record_find(place->home, "a:1", &record, &err), 0);
+        image_record_clear(&record);
+        run_sql(place, "SELECT id FROM leases; SELECT name FROM tallies");
+        assert_false(has_file(place->home, "cubby.db.corrupt-1"));
+}
+
 static void test_newer_version(void **state)
 {
         struct place *place = *state;
         put_image(place->home, IMAGE, "a:1", 10);
-        run_sql(place, "PRAGMA user_version = 2");
+        run_sql(place, "PRAGMA user_version = 3");
         struct home *home = NULL;
         cubby_error err = {0};
         assert_int_equal(home_open(place->path, NULL, &home, &err), -1);
@@ -413,7 +427,7 @@ static void test_newer_version(void **state)
         assert_int_equal(image_record_find(place->home, "a:1", &record, &err), -1);
         assert_int_equal(err.code, CUBBY_E_VERSION);
         assert_false(has_file(place->home, "cubby.db.corrupt-1"));
-        run_sql(place, "PRAGMA user_version = 1");
+        run_sql(place, "PRAGMA user_version = 2");
         assert_int_equal(image_record_find(place->home, "a:1", &record, &err), 0);
         image_record_clear(&record);
         /* a newer image record is not thrown away by a rebuild either */
@@ -589,6 +603,7 @@ int main(void)
                 WITH_HOME(test_rebuild_without_means),
                 WITH_HOME(test_out_of_memory),
                 WITH_HOME(test_hostile_rows),
+                WITH_HOME(test_older_version),
                 WITH_HOME(test_newer_version),
                 WITH_HOME(test_bad_image_files),
                 WITH_HOME(test_killed_writer),

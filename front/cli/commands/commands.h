@@ -4,6 +4,8 @@
 
 #include "../cli.h"
 
+extern const struct command command_acquire, command_id, command_pool_drain, command_pool_status,
+        command_release;
 extern const struct command command_attach, command_completion, command_create, command_doctor,
         command_exec, command_gc, command_help, command_image_import, command_image_inspect,
         command_image_ls, command_image_rm, command_image_tag, command_images, command_inspect,

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -33,13 +34,22 @@
 
 /* ----------------------------------------------------------- beginning -- */
 
+/* In a child: what it makes is of no use without the keeper. */
+static void die_with_parent(pid_t parent)
+{
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+                _exit(1);
+}
+
 /* In a process of its own, so that only the making of it is less urgent. */
 static int build_template(struct keeper *keeper, cubby_error *err)
 {
+        pid_t parent = getpid();
         pid_t pid = fork();
         if (pid < 0)
                 return cubby_error_errno(err, errno, "starting the maker of the template");
         if (pid == 0) {
+                die_with_parent(parent);
                 (void)setpriority(PRIO_PROCESS, 0, BUILD_NICE);
                 _exit(saved_build(keeper->host, &keeper->config, false, NULL) == 0 ? 0 : 1);
         }
@@ -164,12 +174,25 @@ static void drop_forgotten(struct keeper *keeper)
         spare_settle(keeper->template->dir_fd, id);
 }
 
+/* One whose machine has ended is none: another is made in its place. */
+static void drop_dead(struct keeper *keeper)
+{
+        char ids[TEMPLATE_SPARES_MAX][33];
+        size_t count = spare_list(keeper->template->dir_fd, ids);
+        for (size_t i = 0; i < count; i++)
+                if (!saved_spare_lives(keeper->host, ids[i]) &&
+                        spare_drop(keeper->template->dir_fd, ids[i]))
+                        saved_remove_spare(keeper->host, ids[i]);
+}
+
 static void start_worker(struct keeper *keeper)
 {
+        pid_t parent = getpid();
         pid_t pid = fork();
         if (pid < 0)
                 return;
         if (pid == 0) {
+                die_with_parent(parent);
                 /* else the spare would outlive the keeper: this copy would hold it */
                 close_quietly(take_fd(&keeper->keeper_end));
                 close_quietly(take_fd(&keeper->listen_fd));
@@ -204,6 +227,7 @@ static void tend_spares(struct keeper *keeper, int64_t now_ms)
         drop_forgotten(keeper);
         if (keeper->worker > 0)
                 return;
+        drop_dead(keeper);
         uint32_t wanted = template_wanted(keeper->template->dir_fd);
         uint32_t count = spare_count(keeper->template->dir_fd);
         if (count > wanted) {

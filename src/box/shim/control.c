@@ -76,6 +76,9 @@ static void on_pause(struct shim *shim, struct peer *peer, uint64_t stream, bool
         int result = pause ? shim->engine->pause(shim->machine, &error)
                            : shim->engine->unpause(shim->machine, &error);
         if (result < 0) {
+                /* a VMM that hangs may yet obey: what is queued behind it lets it run on */
+                if (pause)
+                        (void)shim->engine->unpause(shim->machine, NULL);
                 peer_error(peer, stream, error.code, error.message);
                 return;
         }
@@ -119,6 +122,12 @@ bool control_frame(struct shim *shim, struct peer *peer, const struct frame *fra
                 if (payload.size != 0)
                         return false;
                 on_pause(shim, peer, frame->stream, frame->type == FRAME_SHIM_PAUSE);
+                return true;
+        case FRAME_SHIM_PARK:
+                if (!message_u32_decode(payload, &number))
+                        return false;
+                shim->park_deadline_ms = number == 0 ? DEADLINE_NEVER : deadline_after_ms(number);
+                peer_send(peer, FRAME_OK, 0, frame->stream, NULL, 0);
                 return true;
         case FRAME_SHIM_SAVE:
                 return copy_start(shim, peer, frame);

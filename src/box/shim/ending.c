@@ -37,6 +37,7 @@ static void become_gone(struct shim *shim)
         shim->machine = NULL;
         shim->kill_deadline_ms = DEADLINE_NEVER;
         shim->ttl_deadline_ms = DEADLINE_NEVER;
+        shim->park_deadline_ms = DEADLINE_NEVER;
         shim->boot_deadline_ms = DEADLINE_NEVER;
         shim->part_deadline_ms = DEADLINE_NEVER;
         char text[END_TEXT_MAX];
@@ -51,7 +52,7 @@ void end_kill(struct shim *shim, const char *reason, const char *detail)
         end_reason(shim, reason, detail);
         const char *first = shim->exit.reason;
         if (strcmp(first, "killed") == 0 || strcmp(first, "stopped") == 0 ||
-                strcmp(first, "ttl") == 0)
+                strcmp(first, "ttl") == 0 || strcmp(first, "idle") == 0)
                 command_killed(shim);
         become_gone(shim);
 }

@@ -24,9 +24,10 @@ static int64_t next_deadline(const struct shim *shim, int64_t now_ms)
                 return now_ms;
         int64_t next = earlier(shim->boot_deadline_ms, shim->kill_deadline_ms);
         next = earlier(next, earlier(shim->ttl_deadline_ms, shim->part_deadline_ms));
-        next = earlier(next, shim->look_ms);
+        next = earlier(next, shim->park_deadline_ms);
         if (now_ms < shim->accept_ms)
                 next = earlier(next, shim->accept_ms);
+        next = earlier(next, shim->look_ms);
         return earlier(
                 next, shim->phase == PHASE_GONE ? shim->drain_deadline_ms : shim->console_ms);
 }
@@ -80,6 +81,10 @@ static void on_timers(struct shim *shim, int64_t now_ms)
         if (now_ms >= shim->ttl_deadline_ms) {
                 shim->ttl_deadline_ms = DEADLINE_NEVER;
                 end_stop(shim, "ttl", STOP_ON_SIGNAL_MS);
+        }
+        if (now_ms >= shim->park_deadline_ms) {
+                shim->park_deadline_ms = DEADLINE_NEVER;
+                end_stop(shim, "idle", STOP_ON_SIGNAL_MS);
         }
         if (now_ms >= shim->part_deadline_ms)
                 end_kill(shim, "protocol",

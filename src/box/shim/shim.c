@@ -29,6 +29,7 @@ static void init(struct shim *shim, const struct shim_options *options)
                 .boot_deadline_ms = DEADLINE_NEVER,
                 .kill_deadline_ms = DEADLINE_NEVER,
                 .ttl_deadline_ms = DEADLINE_NEVER,
+                .park_deadline_ms = DEADLINE_NEVER,
                 .part_deadline_ms = DEADLINE_NEVER,
                 .drain_deadline_ms = DEADLINE_NEVER};
         shim->violations_ms = shim->started_ms;

@@ -191,6 +191,7 @@ struct shim {
         int64_t boot_deadline_ms;
         int64_t kill_deadline_ms; /* the machine is killed then */
         int64_t ttl_deadline_ms;
+        int64_t park_deadline_ms; /* nobody has it in use: it ends then */
         int64_t part_deadline_ms;
         int64_t console_ms;        /* next look at its size */
         int64_t drain_deadline_ms; /* the last clients are left then */

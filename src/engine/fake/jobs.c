@@ -134,7 +134,8 @@ static int start_words(struct job *job, const struct message_exec *exec, const s
         uint32_t argc, enum machine_fate *ret_fate)
 {
         struct slice name = argv[0];
-        if (start_speaking(job, exec, argv, argc) || slice_equals(name, "true"))
+        if (start_speaking(job, exec, argv, argc) || slice_equals(name, "true") ||
+                slice_equals(name, "mkdir"))
                 end(job, 0, 0);
         else if (slice_equals(name, "false"))
                 end(job, 1, 0);

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/private.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ADOPT_LOCK_MS 2000
+
+void source_items_free(struct source_item *items, size_t count)
+{
+        for (size_t i = 0; items != NULL && i < count; i++)
+                free(items[i].memory);
+        free(items);
+}
+
+int host_lock(struct pool *pool, const char *id, int64_t deadline_ms, struct host_lock *ret,
+        cubby_error *err)
+{
+        struct host_lock lock = {.fd = -1};
+        /* real time: a file lock knows no other */
+        int64_t left = deadline_ms == DEADLINE_NEVER ? -1 : deadline_ms - pool_now(&pool->clock);
+        int64_t deadline = deadline_ms == DEADLINE_NEVER ? DEADLINE_NEVER
+                                                         : deadline_after_ms(left < 0 ? 0 : left);
+        (void)snprintf(lock.name, sizeof lock.name, "pool-%s-%s", pool->options.prefix, id);
+        if (home_lock_briefly(pool->home, lock.name, deadline, &lock.fd, err) < 0)
+                return cubby_error_wrap(err, "another process acquires the same user and thread");
+        *ret = lock;
+        return 0;
+}
+
+void host_unlock(struct pool *pool, struct host_lock *lock)
+{
+        home_unlock_briefly(pool->home, lock->name, &lock->fd);
+}
+
+int adopt_destroy(struct pool *pool, const struct lease *lease, cubby_error *err)
+{
+        if (lease->box_id[0] != '\0' &&
+                pool->source.destroy(pool->source.data, lease->box_id, err) < 0)
+                return -1;
+        return lease_remove(pool->store, lease->id, err);
+}
+
+/* 0 with *ret open and answering, 1 when it is dead or does not answer, -1. */
+static int open_box(
+        struct pool *pool, const char *box_id, bool check, struct source_box *ret, cubby_error *err)
+{
+        cubby_error problem = {0};
+        struct source_box box = {0};
+        if (pool->source.open(pool->source.data, box_id, &box, &problem) < 0) {
+                if (problem.code == CUBBY_E_BOX_DEAD || problem.code == CUBBY_E_NOT_FOUND ||
+                        problem.code == CUBBY_E_STATE)
+                        return 1;
+                if (err != NULL)
+                        *err = problem;
+                return -1;
+        }
+        if (check &&
+                pool->source.check(
+                        pool->source.data, box.handle, pool->options.check_ms, &problem) < 0) {
+                pool->source.forget(pool->source.data, box.handle);
+                pool_log(pool, LOG_WARNING, NULL, "box %.12s did not pass its check: %s", box_id,
+                        problem.message);
+                return 1;
+        }
+        *ret = box;
+        return 0;
+}
+
+/* With the lock held. */
+static int add(struct pool *pool, struct entry *entry, cubby_error *err)
+{
+        if (pool_refuse(pool, err) < 0 || table_grow(pool, err) < 0)
+                return -1;
+        if (table_find(pool, entry->id) != NULL)
+                return cubby_error_set(
+                        err, CUBBY_E_BUSY, "box %s is in the pool already", entry->id);
+        if (entry->generation > pool->last_generation)
+                pool->last_generation = entry->generation;
+        table_add(pool, entry);
+        pool->counters[COUNT_ADOPTED]++;
+        if (entry->state == ENTRY_ACTIVE)
+                pool->creating--;
+        entry_hold(entry);
+        (void)pthread_cond_signal(&pool->reaping);
+        return 0;
+}
+
+static int make_entry(struct pool *pool, const struct lease *lease, const struct pool_key *key,
+        enum entry_state state, const struct source_box *box, struct entry **ret, cubby_error *err)
+{
+        struct entry *entry = NULL;
+        if (entry_create(lease->token, key, box, &entry, err) < 0)
+                return -1;
+        memcpy(entry->lease_id, lease->id, sizeof entry->lease_id);
+        entry->generation = lease->generation;
+        entry->valid_ms = pool_now(&pool->clock) + pool_lease_ttl(pool);
+        entry->state = state;
+        entry->parked_told = true; /* or not: it is told again */
+        /* a clock of another boot is ahead of ours at most by accident */
+        int64_t now = pool_now(&pool->clock);
+        entry->released_ms = lease->state == LEASE_PARKED && lease->parked_ms <= now &&
+                        lease->parked_ms > 0 &&
+                        strcmp(lease->owner.boot_id, lease_store_self(pool->store)->boot_id) == 0
+                ? lease->parked_ms
+                : now;
+        *ret = entry;
+        return 0;
+}
+
+int adopt_box(struct pool *pool, const struct lease *lease, const struct pool_key *key,
+        enum entry_state state, struct entry **ret_entry, cubby_error *err)
+{
+        struct source_box box = {0};
+        struct entry *entry = NULL;
+        int opened = open_box(pool, lease->box_id, state == ENTRY_ACTIVE, &box, err);
+        if (opened > 0) {
+                pool_lock(pool);
+                pool->counters[COUNT_CHECK_FAILED]++;
+                pool_unlock(pool);
+                enum lease_answer answer = LEASE_YES;
+                if (lease_claim(pool->store, lease->id, LEASE_DEL, pool_now(&pool->clock),
+                            pool_lease_ttl(pool), &answer, err) < 0 ||
+                        (answer == LEASE_YES && adopt_destroy(pool, lease, err) < 0))
+                        return -1;
+                return 0;
+        }
+        int result = opened < 0 ? -1 : make_entry(pool, lease, key, state, &box, &entry, err);
+        if (result < 0 && box.handle != NULL)
+                pool->source.forget(pool->source.data, box.handle);
+        if (result == 0) {
+                pool_lock(pool);
+                result = add(pool, entry, err);
+                if (result == 0)
+                        entry_mark_dirty(pool, entry);
+                pool_unlock(pool);
+                if (result < 0)
+                        entry_drop(pool, entry);
+        }
+        if (result < 0) {
+                /* nobody's again; it goes on */
+                (void)lease_leave(
+                        pool->store, lease->id, LEASE_PARKED, pool_now(&pool->clock), 0, NULL);
+                return -1;
+        }
+        *ret_entry = entry;
+        return 1;
+}
+
+static int lease_nameless(struct pool *pool, const struct source_item *item, cubby_error *err)
+{
+        struct lease present = {0};
+        enum lease_answer answer = LEASE_GONE;
+        if (lease_of_box(pool->store, item->box_id, &present, &answer, err) < 0)
+                return -1;
+        lease_clear(&present);
+        if (answer == LEASE_YES)
+                return 0;
+        struct lease lease = {.keyed = item->keyed,
+                .user = (uint8_t *)(uintptr_t)item->key.user,
+                .user_size = item->key.user_size,
+                .thread = (uint8_t *)(uintptr_t)item->key.thread,
+                .thread_size = item->key.thread_size,
+                .state = LEASE_PARKED};
+        memcpy(lease.pool, pool->options.prefix, sizeof lease.pool);
+        memcpy(lease.token, item->id, sizeof lease.token);
+        memcpy(lease.box_id, item->box_id, sizeof lease.box_id);
+        pool_lock(pool);
+        lease.generation = next_generation(pool);
+        pool_unlock(pool);
+        if (lease_begin(pool->store, &lease, 0, pool_now(&pool->clock), err) < 0)
+                return -1;
+        return lease_leave(pool->store, lease.id, LEASE_PARKED, pool_now(&pool->clock), 0, err);
+}
+
+int adopt_nameless(struct pool *pool, const char *id, cubby_error *err)
+{
+        struct source_item *items = NULL;
+        size_t count = 0;
+        if (pool->source.list(pool->source.data, pool->options.prefix, id, &items, &count, err) < 0)
+                return -1;
+        int result = 0;
+        for (size_t i = 0; result == 0 && i < count; i++)
+                result = lease_nameless(pool, &items[i], err);
+        source_items_free(items, count);
+        return result;
+}
+
+/* With the token's locks held. 0 also when it is not ours to have. */
+static int adopt_lease(struct pool *pool, const struct lease *lease, cubby_error *err)
+{
+        enum lease_state wanted =
+                lease->state == LEASE_DEL || lease->box_id[0] == '\0' ? LEASE_DEL : LEASE_PARKED;
+        enum lease_answer answer = LEASE_YES;
+        pool_lock(pool);
+        bool known = table_find(pool, lease->token) != NULL;
+        pool_unlock(pool);
+        if (known ||
+                lease_claim(pool->store, lease->id, wanted, pool_now(&pool->clock),
+                        pool_lease_ttl(pool), &answer, err) < 0)
+                return known ? 0 : -1;
+        if (answer != LEASE_YES)
+                return 0;
+        if (wanted == LEASE_DEL)
+                return adopt_destroy(pool, lease, err);
+        struct pool_key key = {.user = lease->user,
+                .user_size = lease->user_size,
+                .thread = lease->thread,
+                .thread_size = lease->thread_size};
+        struct entry *entry = NULL;
+        int result = adopt_box(pool, lease, lease->keyed ? &key : NULL, ENTRY_WARM, &entry, err);
+        if (result == 1)
+                entry_drop(pool, entry);
+        return result < 0 ? -1 : 0;
+}
+
+static void adopt_one(struct pool *pool, const struct lease *lease)
+{
+        cubby_error problem = {0};
+        struct host_lock lock = {.fd = -1};
+        int64_t deadline = pool_deadline(&pool->clock, ADOPT_LOCK_MS);
+        if (lease_owner_same(&lease->owner, lease_store_self(pool->store)) ||
+                !lease_lapsed(lease, lease_store_self(pool->store), pool_now(&pool->clock)))
+                return;
+        if (serializer_lock(pool->serializer, lease->token, strlen(lease->token), deadline, NULL,
+                    &problem) < 0)
+                return;
+        if (host_lock(pool, lease->token, deadline, &lock, &problem) == 0 &&
+                adopt_lease(pool, lease, &problem) < 0)
+                pool_log(pool, LOG_WARNING, NULL, "box %s was not adopted: %s", lease->token,
+                        problem.message);
+        host_unlock(pool, &lock);
+        serializer_unlock(pool->serializer, lease->token, strlen(lease->token));
+}
+
+/* A box without a lease may be one that a peer just makes: he holds its id's lock. */
+static void adopt_item(struct pool *pool, const struct source_item *item)
+{
+        cubby_error problem = {0};
+        struct host_lock lock = {.fd = -1};
+        int64_t deadline = pool_deadline(&pool->clock, ADOPT_LOCK_MS);
+        if (host_lock(pool, item->id, deadline, &lock, &problem) == 0 &&
+                lease_nameless(pool, item, &problem) < 0)
+                pool_log(pool, LOG_WARNING, NULL, "box %s was not adopted: %s", item->id,
+                        problem.message);
+        host_unlock(pool, &lock);
+}
+
+static int adopt_items(struct pool *pool, cubby_error *err)
+{
+        struct source_item *items = NULL;
+        size_t count = 0;
+        if (pool->source.list(pool->source.data, pool->options.prefix, NULL, &items, &count, err) <
+                0)
+                return -1;
+        for (size_t i = 0; i < count; i++)
+                adopt_item(pool, &items[i]);
+        source_items_free(items, count);
+        return 0;
+}
+
+int pool_adopt(struct pool *pool, cubby_error *err)
+{
+        struct lease *leases = NULL;
+        size_t count = 0;
+        if (pool_check_process(pool, err) < 0 || adopt_items(pool, err) < 0 ||
+                lease_list(pool->store, pool->options.prefix, NULL, &leases, &count, err) < 0)
+                return -1;
+        for (size_t i = 0; i < count; i++)
+                adopt_one(pool, &leases[i]);
+        lease_list_free(leases, count);
+        return 0;
+}
