@@ -147,6 +147,18 @@ int adopt_box(struct pool *pool, const struct lease *lease, const struct pool_ke
         return 1;
 }
 
+/* The list of boxes was made before the id's lock was ours: this one may have been
+ * ended since, and its lease, which goes last, with it. */
+static bool is_there(struct pool *pool, const char *box_id)
+{
+        cubby_error problem = {0};
+        struct source_box box = {0};
+        if (pool->source.open(pool->source.data, box_id, &box, &problem) < 0)
+                return problem.code != CUBBY_E_NOT_FOUND;
+        pool->source.forget(pool->source.data, box.handle);
+        return true;
+}
+
 static int lease_nameless(struct pool *pool, const struct source_item *item, cubby_error *err)
 {
         struct lease present = {0};
@@ -154,7 +166,7 @@ static int lease_nameless(struct pool *pool, const struct source_item *item, cub
         if (lease_of_box(pool->store, item->box_id, &present, &answer, err) < 0)
                 return -1;
         lease_clear(&present);
-        if (answer == LEASE_YES)
+        if (answer == LEASE_YES || !is_there(pool, item->box_id))
                 return 0;
         struct lease lease = {.keyed = item->keyed,
                 .user = (uint8_t *)(uintptr_t)item->key.user,
@@ -253,6 +265,7 @@ static int adopt_items(struct pool *pool, cubby_error *err)
         if (pool->source.list(pool->source.data, pool->options.prefix, NULL, &items, &count, err) <
                 0)
                 return -1;
+        (void)FAULT_POINT(pool->faults, "adopt.listed", NULL);
         for (size_t i = 0; i < count; i++)
                 adopt_item(pool, &items[i]);
         source_items_free(items, count);

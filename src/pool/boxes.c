@@ -343,24 +343,14 @@ static int boxes_list(void *data, const char *pool, const char *id, struct sourc
         size_t *ret_count, cubby_error *err)
 {
         cubby_provider *provider = data;
+        char name[96];
         struct box_record *records = NULL;
         size_t count = 0;
-        if (id != NULL) {
-                char name[96];
-                struct box_record record = {0};
-                cubby_error problem = {0};
-                (void)snprintf(name, sizeof name, "%s-%s", pool, id);
-                if (box_record_find(provider->host->home, name, &record, &problem) == 0) {
-                        records = calloc(1, sizeof *records);
-                        if (records == NULL)
-                                return cubby_error_no_memory(err);
-                        records[count++] = record;
-                } else if (problem.code != CUBBY_E_NOT_FOUND) {
-                        return cubby_error_set(err, problem.code, "%s", problem.message);
-                }
-        } else if (box_record_list(provider->host->home, &records, &count, err) < 0) {
+        (void)snprintf(name, sizeof name, "%s-%s", pool, id == NULL ? "" : id);
+        if ((id == NULL ? box_record_list(provider->host->home, &records, &count, err)
+                        : box_record_list_named(
+                                  provider->host->home, name, &records, &count, err)) < 0)
                 return -1;
-        }
         struct source_item *items = calloc(count + 1, sizeof *items);
         size_t found = 0;
         for (size_t i = 0; items != NULL && i < count; i++)

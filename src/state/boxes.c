@@ -220,6 +220,7 @@ int box_record_find(struct home *home, const char *box, struct box_record *ret, 
 }
 
 struct record_list {
+        const char *name; /* what is asked for; NULL: all */
         struct box_record *records;
         size_t count;
 };
@@ -240,12 +241,18 @@ static int append_row(sqlite3_stmt *row, struct record_list *list, cubby_error *
         return 0;
 }
 
+/* The names from NAME- on end before NAME. because '.' follows '-'. */
 static int list_work(struct db *db, void *data, cubby_error *err)
 {
-        struct record_list list = {0};
+        struct record_list list = {.name = ((struct record_list *)data)->name};
         AUTO_STATEMENT sqlite3_stmt *rows = NULL;
-        int more = db_prepare(
-                db, "SELECT " BOX_COLUMNS " FROM boxes ORDER BY created_ns DESC, id", &rows, err);
+        const char *sql = list.name == NULL
+                ? "SELECT " BOX_COLUMNS " FROM boxes ORDER BY created_ns DESC, id"
+                : "SELECT " BOX_COLUMNS " FROM boxes WHERE name = ?1"
+                  " OR (name >= ?1 || '-' AND name < ?1 || '.') ORDER BY created_ns DESC, id";
+        int more = db_prepare(db, sql, &rows, err);
+        if (more == 0 && list.name != NULL)
+                more = db_bind_text(db, rows, 1, list.name, err);
         while (more == 0 && (more = db_step(db, rows, err)) == 1)
                 more = append_row(rows, &list, err);
         if (more < 0) {
@@ -256,14 +263,20 @@ static int list_work(struct db *db, void *data, cubby_error *err)
         return 0;
 }
 
-int box_record_list(struct home *home, struct box_record **ret, size_t *ret_count, cubby_error *err)
+int box_record_list_named(struct home *home, const char *name, struct box_record **ret,
+        size_t *ret_count, cubby_error *err)
 {
-        struct record_list list = {0};
+        struct record_list list = {.name = name};
         if (db_run(home, false, list_work, &list, err) < 0)
                 return cubby_error_wrap(err, "listing boxes");
         *ret = list.records;
         *ret_count = list.count;
         return 0;
+}
+
+int box_record_list(struct home *home, struct box_record **ret, size_t *ret_count, cubby_error *err)
+{
+        return box_record_list_named(home, NULL, ret, ret_count, err);
 }
 
 int boxes_verify(struct db *db, cubby_error *err)

@@ -53,6 +53,9 @@ int box_record_insert(struct home *home, struct box_record *record, cubby_error 
 int box_record_find(struct home *home, const char *box, struct box_record *ret, cubby_error *err);
 int box_record_list(struct home *home, struct box_record **ret, size_t *ret_count,
         cubby_error *err); /* newest first */
+/* Those called NAME or NAME-MORE. */
+int box_record_list_named(struct home *home, const char *name, struct box_record **ret,
+        size_t *ret_count, cubby_error *err);
 void box_record_list_free(struct box_record *records, size_t count);
 int box_record_rename(struct home *home, const char *id, const char *name, cubby_error *err);
 int box_record_remove(struct home *home, const char *id, cubby_error *err);

@@ -297,6 +297,41 @@ static void disturb(cubby *host, pid_t processes[PROCESSES], int seconds, unsign
         }
 }
 
+/* A maker may die before he wrote whose the box is, and its name may have been the
+ * second choice: the next acquire of the key has that box, and makes no other. */
+static void check_orphan(cubby *host)
+{
+        static const char *const labels[] = {
+                "cubby.pool=stress", "cubby.user=75", "cubby.thread=6b30", NULL};
+        cubby_box_options options = CUBBY_INIT(cubby_box_options);
+        cubby_acquire_options order = CUBBY_INIT(cubby_acquire_options);
+        cubby_provider *provider = open_provider(host);
+        cubby_acquired acquired = {0};
+        cubby_box *orphan = NULL;
+        cubby_error err = {0};
+        options.image = "tiny";
+        options.name = "stress-15f7765086003c6d-0123abcd"; /* of the user u's thread k0 */
+        options.labels = labels;
+        options.engine = "fake";
+        options.no_main = true;
+        options.auto_remove = true;
+        order.user = "u";
+        order.user_size = 1;
+        order.thread = "k0";
+        order.thread_size = 2;
+        if (cubby_box_create(host, &options, &orphan, &err) < 0 ||
+                cubby_box_start(orphan, &err) < 0 ||
+                cubby_provider_acquire(provider, &order, &acquired, &err) < 0)
+                violation("an orphan:", err.message);
+        else if (strcmp(cubby_box_id(acquired.box), cubby_box_id(orphan)) != 0)
+                violation("a second box beside the orphan of a key", "");
+        cubby_box_close(acquired.box);
+        cubby_box_close(orphan);
+        if (cubby_provider_shutdown(provider, 30000, NULL, &err) < 0)
+                violation("the shutdown after the orphan:", err.message);
+        cubby_provider_close(provider);
+}
+
 static void check_rest(cubby *host)
 {
         /* the boxes of those who were killed are the next one's */
@@ -439,6 +474,7 @@ static int run_all(int seconds)
         int fds = count_fds();
         cubby *host = open_home();
         import_image(host);
+        check_orphan(host);
         for (unsigned i = 0; i < PROCESSES; i++)
                 processes[i] = start_process(board->seed + i);
         disturb(host, processes, seconds, &seed);

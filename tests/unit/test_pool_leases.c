@@ -419,6 +419,40 @@ static void test_boxes_without_leases(void **state)
         assert_int_equal(world_alive(world), 0);
 }
 
+static void *adopt(void *data)
+{
+        assert_int_equal(pool_adopt(data, NULL), 0);
+        return NULL;
+}
+
+/* B listed a box that A ends and replaces before B looks at its lease: B gives no
+ * lease to what is gone, so the key has one box at all times. */
+static void test_a_box_that_ends_while_it_is_adopted(void **state)
+{
+        struct world *world = *state;
+        struct pool_options options = world_options();
+        struct pool *a = world_pool(world, &options);
+        struct pool *b = world_pool(world, &options);
+        struct pool_acquired old = take(world, a, "x");
+        pthread_t thread;
+        fault_arm(world->faults, "adopt.listed", FAULT_PAUSE, 1);
+        assert_int_equal(pthread_create(&thread, NULL, adopt, b), 0);
+        assert_true(fault_await(world->faults, "adopt.listed", SOON_MS));
+        world_kill(world, old.id);
+        give(a, old.id);
+        struct pool_acquired now = take(world, a, "x");
+        assert_string_not_equal(now.box_id, old.box_id);
+        fault_release(world->faults, "adopt.listed");
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        /* it had no second lease, not even for a moment */
+        assert_int_equal(status_of(b).counters[COUNT_CHECK_FAILED], 0);
+        assert_int_equal(status_of(b).counters[COUNT_ADOPTED], 0);
+        assert_string_equal(take(world, a, "x").box_id, now.box_id);
+        end(b);
+        end(a);
+        assert_int_equal(world_alive(world), 0);
+}
+
 /* One without a recorded identity takes the key of its first reclaim, and keeps it. */
 static void test_an_unknown_identity(void **state)
 {
@@ -467,6 +501,7 @@ int main(void)
                 WITH_WORLD(test_the_store_is_away),
                 WITH_WORLD(test_adoption),
                 WITH_WORLD(test_boxes_without_leases),
+                WITH_WORLD(test_a_box_that_ends_while_it_is_adopted),
                 WITH_WORLD(test_an_unknown_identity),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

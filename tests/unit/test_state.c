@@ -520,6 +520,35 @@ static void test_killed_writer(void **state)
         image_record_clear(&record);
 }
 
+/* NAME and NAME-MORE, and nothing that only begins so. */
+static void test_boxes_by_name(void **state)
+{
+        static const struct {
+                const char *name;
+                size_t count;
+        } rows[] = {{"p-a", 3}, {"p-a-1", 1}, {"p-a.x", 1}, {"p-ab", 1}, {"p", 5}, {"p-a-", 0},
+                {"p-a-2", 0}, {"P-a", 0}, {"p-%", 0}, {"p-_", 0}, {"p-*", 0}, {"-", 0}, {"", 0},
+                {"' OR 1 --", 0}};
+        static const char *const names[] = {"p-a", "p-a-1", "p-a-f0", "p-ab", "p-a.x"};
+        struct place *place = *state;
+        put_image(place->home, IMAGE, "a:1", 1);
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+                char id[33] = BOX;
+                id[0] = (char)('0' + i);
+                assert_int_equal(put_box(place->home, id, names[i], NULL, NULL), 0);
+        }
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+                struct box_record *list = NULL;
+                size_t count = 0;
+                assert_int_equal(
+                        box_record_list_named(place->home, rows[i].name, &list, &count, NULL), 0);
+                assert_int_equal(count, rows[i].count);
+                for (size_t j = 0; j < count; j++)
+                        assert_memory_equal(list[j].name, rows[i].name, strlen(rows[i].name));
+                box_record_list_free(list, count);
+        }
+}
+
 /* Many processes write at once: every name once, every slot once. */
 static void test_many_processes(void **state)
 {
@@ -599,6 +628,7 @@ int main(void)
                 WITH_HOME(test_names_move),
                 WITH_HOME(test_bad_images),
                 WITH_HOME(test_boxes),
+                WITH_HOME(test_boxes_by_name),
                 WITH_HOME(test_corruption),
                 WITH_HOME(test_rebuild_without_means),
                 WITH_HOME(test_out_of_memory),
