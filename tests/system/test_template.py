@@ -451,6 +451,18 @@ def test_damaged_suspension_boots_with_its_files(home):
     assert served(home, "hurt") == "booted" and home.sh("hurt", "cat /root/file") == "kept"
 
 
+def test_commands_wait_while_the_box_is_forked(home):
+    home.ok("run", "-d", "--name", "busy", "-m", "256M", "busybox", "sleep", "100000")
+    fork = home.popen("fork", "busy")
+    count = 0
+    while fork.poll() is None or count == 0:
+        assert home.ok("exec", "busy", "echo", "here", timeout=60) == "here"
+        count += 1
+    child, problem = fork.communicate()
+    assert fork.returncode == 0, problem
+    home.ok("rm", "-f", "busy", child.decode().strip())
+
+
 def test_a_fork_that_dies_lets_the_box_go_on(home):
     build(home)
     counting(home, "solid")

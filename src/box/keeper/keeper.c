@@ -50,6 +50,7 @@ static int build_template(struct keeper *keeper, cubby_error *err)
                 return cubby_error_errno(err, errno, "starting the maker of the template");
         if (pid == 0) {
                 die_with_parent(parent);
+                close_quietly(take_fd(&keeper->lock_fd));
                 (void)setpriority(PRIO_PROCESS, 0, BUILD_NICE);
                 _exit(saved_build(keeper->host, &keeper->config, false, NULL) == 0 ? 0 : 1);
         }
@@ -196,6 +197,7 @@ static void start_worker(struct keeper *keeper)
                 /* else the spare would outlive the keeper: this copy would hold it */
                 close_quietly(take_fd(&keeper->keeper_end));
                 close_quietly(take_fd(&keeper->listen_fd));
+                close_quietly(take_fd(&keeper->lock_fd));
                 char id[33];
                 _exit(saved_make_spare(keeper->host, keeper->template, &keeper->config,
                               keeper->memory_fd, keeper->spare_end, id, NULL) == 0

@@ -83,6 +83,7 @@ static int keep(struct keeper *keeper, char **argv, cubby_error *err)
                 return taken.code == CUBBY_E_TIMEOUT
                         ? 0
                         : cubby_error_set(err, taken.code, "%s", taken.message);
+        keeper->lock_fd = lock;
         if (keeper_prepare(keeper, err) < 0)
                 return -1;
         return keeper_run(keeper, err);
@@ -95,7 +96,8 @@ int main(int argc, char **argv)
                 return 2;
         }
         (void)signal(SIGPIPE, SIG_IGN);
-        struct keeper keeper = {.memory_fd = -1,
+        struct keeper keeper = {.lock_fd = -1,
+                .memory_fd = -1,
                 .listen_fd = -1,
                 .watch_fd = -1,
                 .spare_end = -1,

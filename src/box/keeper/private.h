@@ -9,6 +9,7 @@ struct keeper {
         cubby *host;
         struct box_config config; /* of the machine; has nothing of an owner */
         struct template *template;
+        int lock_fd; /* borrowed; its children let go of it, so that it ends with the keeper */
         int memory_fd;
         int listen_fd;
         int watch_fd;     /* inotify on the index of spares */

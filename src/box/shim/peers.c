@@ -207,10 +207,13 @@ static enum verdict take_frame(struct shim *shim, struct peer *peer, const struc
         if (begins_stream(frame->type)) {
                 if (frame->stream <= peer->last_stream)
                         return BAD; /* ids are never used again */
-                peer->last_stream = frame->stream;
-                if (frame->type >= FRAME_SHIM_STATUS)
-                        return control_frame(shim, peer, frame) ? TAKEN : BAD;
-                return forward_request(shim, peer, frame, reply_to(frame->type));
+                enum verdict verdict = frame->type < FRAME_SHIM_STATUS
+                        ? forward_request(shim, peer, frame, reply_to(frame->type))
+                        : control_frame(shim, peer, frame) ? TAKEN
+                                                           : BAD;
+                if (verdict == TAKEN) /* one that is held comes again */
+                        peer->last_stream = frame->stream;
+                return verdict;
         }
         struct attach *attach = attach_find(peer, frame->stream);
         if (attach != NULL) {
