@@ -22,6 +22,7 @@
 #define ANSWER_MS 2000
 #define APPEAR_MS 1500 /* a keeper that was started answers within it, or is not waited for */
 #define APPEAR_PAUSE_MS 2
+#define LIVES_PAUSE_MS 20
 #define PATH_DEFAULT "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 static int connect_keeper(const struct template *template, cubby_error *err)
@@ -130,6 +131,21 @@ void saved_keep(cubby *host, const struct box_config *config)
                 log_line(&host->log, LOG_WARNING, "no keeper: %s", problem.message);
 }
 
+/* One that was just killed has its lock for a moment still, and then another is started. */
+void saved_want_spares(
+        cubby *host, const struct box_config *config, const struct template *template)
+{
+        int64_t deadline = deadline_after_ms(APPEAR_MS);
+        while (saved_tell(template, false, NULL) < 0) {
+                bool lives = keeper_lives(host, template->manifest.key);
+                if (!lives)
+                        saved_keep(host, config);
+                if (!lives || deadline_left_ms(deadline) == 0)
+                        return;
+                (void)poll(NULL, 0, LIVES_PAUSE_MS);
+        }
+}
+
 /* Believed only when it is what it should be. */
 static bool is_memory(int fd, const struct template *template)
 {
@@ -155,8 +171,8 @@ int saved_memory(cubby *host, const struct box_config *config, const struct temp
                                 log_line(&host->log, LOG_WARNING, "no keeper: %s", problem.message);
                                 break;
                         }
+                        started = true;
                 }
-                started = true;
                 if (deadline_left_ms(deadline) == 0)
                         break;
                 (void)poll(NULL, 0, APPEAR_PAUSE_MS);

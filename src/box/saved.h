@@ -49,6 +49,10 @@ int saved_build(cubby *host, const struct box_config *config, bool again, cubby_
 /* keep.c: starts a keeper for the template of this config, which makes the
  * template first when there is none. Never fails: without it things are slower. */
 void saved_keep(cubby *host, const struct box_config *config);
+/* Has the template's keeper look at the wanted number, or starts one. Never fails; waits
+ * a few seconds at most for a keeper that lives and does not answer yet, or is just ending. */
+void saved_want_spares(
+        cubby *host, const struct box_config *config, const struct template *template);
 /* The keeper's copy of the memory, else one of our own. */
 int saved_memory(cubby *host, const struct box_config *config, const struct template *template,
         int *ret_fd, cubby_error *err);

@@ -168,7 +168,9 @@ int saved_set_spares(
         }
         if (template_set_wanted(template->dir_fd, count, err) < 0)
                 return -1;
-        if (saved_tell(template, false, NULL) < 0 && count > 0)
-                saved_keep(host, &config);
+        if (count > 0)
+                saved_want_spares(host, &config, template);
+        else
+                (void)saved_tell(template, false, NULL);
         return 0;
 }

@@ -193,6 +193,7 @@ static void test_claim(void **state)
         end_templates(place);
 }
 
+/* Its worker, a fork, has the same command line, yet leads no session. */
 static pid_t keeper_of(struct place *place)
 {
         pid_t keeper = 0;
@@ -207,9 +208,11 @@ static pid_t keeper_of(struct place *place)
                         continue;
                 ssize_t got = read(fd, text, sizeof text - 1);
                 (void)close(fd);
-                if (got > 0 && strstr(text, "cubby-keeper") != NULL &&
+                pid_t pid = (pid_t)atoi(entry->d_name);
+                if (got > 0 && pid > 1 && getsid(pid) == pid &&
+                        strstr(text, "cubby-keeper") != NULL &&
                         memmem(text, (size_t)got, place->path, strlen(place->path)) != NULL)
-                        keeper = (pid_t)atoi(entry->d_name);
+                        keeper = pid;
         }
         (void)closedir(dir);
         assert_true(keeper > 1);

@@ -10,6 +10,7 @@
 
 #define IDLE_DEFAULT_S 600
 #define IDLE_MAX_S 86400
+#define LOCK_MS 500 /* who only looks whether a keeper lives has the lock for an instant */
 
 /* Only when somebody runs it by hand: else standard error is /dev/null. */
 static void print_line(void *data, int level, const char *line)
@@ -67,7 +68,7 @@ static int take_lock(struct keeper *keeper, int *ret_fd, cubby_error *err)
         if (saved_key(keeper->host, &keeper->config, key, err) < 0)
                 return -1;
         (void)snprintf(name, sizeof name, "keeper-%s", key);
-        return home_lock(keeper->host->home, name, true, 0, ret_fd, err);
+        return home_lock(keeper->host->home, name, true, deadline_after_ms(LOCK_MS), ret_fd, err);
 }
 
 static int keep(struct keeper *keeper, char **argv, cubby_error *err)
