@@ -72,8 +72,10 @@ int box_write_quickly(int dir_fd, const char *name, const void *data, size_t siz
 {
         char temporary[64];
         (void)snprintf(temporary, sizeof temporary, ".%.32s.%lx", name, (unsigned long)getpid());
+        /* the folder is the box's: what was planted there goes, it is never written to */
+        (void)unlinkat(dir_fd, temporary, 0);
         AUTO_FD int fd = openat(
-                dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+                dir_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0 || write_whole(fd, data, size) < 0 ||
                 renameat(dir_fd, temporary, dir_fd, name) < 0) {
                 int saved = errno;
