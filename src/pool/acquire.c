@@ -210,7 +210,8 @@ static int adopt_one(struct acquiring *now, struct lease *lease, cubby_error *er
                 .user_size = lease->user_size,
                 .thread = lease->thread,
                 .thread_size = lease->thread_size};
-        if (lease->state == LEASE_DEL)
+        /* being ended here too, though the store may not know of it yet */
+        if (lease->state == LEASE_DEL || end_runs(pool, lease->id))
                 return 0;
         /* its maker held the file lock that is ours now: he is dead */
         if (lease->box_id[0] == '\0')

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/private.h"
 
+#include <string.h>
+
 #define RETRY_MS 1000
 
 void end_begin(struct pool *pool, struct entry *entry)
@@ -69,6 +71,16 @@ void end_finish(struct pool *pool, struct entry *entry)
         pool_unlock(pool);
         if (result >= 0)
                 entry_drop(pool, entry);
+}
+
+bool end_runs(struct pool *pool, const char *lease_id)
+{
+        pool_lock(pool);
+        const struct entry *entry = pool->ending;
+        while (entry != NULL && strcmp(entry->lease_id, lease_id) != 0)
+                entry = entry->next;
+        pool_unlock(pool);
+        return entry != NULL;
 }
 
 void end_retry(struct pool *pool)

@@ -136,6 +136,8 @@ void end_begin(struct pool *pool, struct entry *entry);
  * the list of ending ones, for the reaper. */
 void end_finish(struct pool *pool, struct entry *entry);
 void end_retry(struct pool *pool);
+/* Whether the box of this lease is in that list. */
+bool end_runs(struct pool *pool, const char *lease_id);
 
 /* lease.c */
 /* A lease row's contents for an entry, pointing into it. */
