@@ -549,6 +549,11 @@ static void test_one_lease_for_a_box(void **state)
         cubby_error err = {0};
         char image[72];
         (void)snprintf(image, sizeof image, "sha256:%064x", 1U);
+        const struct image_record known = {.id = image,
+                .manifest = (char[]){"{}"},
+                .config = (char[]){"{}"},
+                .architecture = (char[]){"amd64"}};
+        assert_int_equal(image_record_put(world->home, &known, NULL), 0);
         struct box_record record = {
                 .id = lease.box_id, .name = (char[]){"name"}, .image_id = image, .slot = 1};
         if (box_record_insert(world->home, &record, &err) < 0)
