@@ -18,7 +18,6 @@
 #define TURNS_MAX 4
 #define TURN_WAIT_MS 120000
 #define TURN_PAUSE_MS 5
-#define BUILD_WAIT_MS 180000
 #define REMOVE_WAIT_MS 2000
 
 /* One word each but for the separating spaces; what the image lacks is passed over. */
@@ -135,19 +134,6 @@ int saved_key(
         return result;
 }
 
-/* Whether somebody makes it now; waits until that is over. */
-static bool wait_for_maker(cubby *host, const char *key)
-{
-        char name[96];
-        (void)snprintf(name, sizeof name, "build-%s", key);
-        AUTO_LOCK int lock = -1;
-        if (home_lock(host->home, name, false, 0, &lock, NULL) == 0)
-                return false;
-        box_progress(host, "template", "being made by another process", 0, 0);
-        return home_lock(host->home, name, false, deadline_after_ms(BUILD_WAIT_MS), &lock, NULL) ==
-                0;
-}
-
 int saved_find(
         cubby *host, const struct box_config *config, struct template **ret, cubby_error *err)
 {
@@ -158,10 +144,7 @@ int saved_find(
                         return 0;
                 return cubby_error_set(err, problem.code, "%s", problem.message);
         }
-        int opened = template_open(host->home, key, ret, &problem);
-        if (opened < 0 && problem.code == CUBBY_E_NOT_FOUND && wait_for_maker(host, key))
-                opened = template_open(host->home, key, ret, &problem);
-        if (opened == 0)
+        if (template_open(host->home, key, ret, &problem) == 0)
                 return 1;
         if (problem.code == CUBBY_E_CORRUPT || problem.code == CUBBY_E_VERSION) {
                 log_line(&host->log, LOG_WARNING, "removing a damaged template: %s",
