@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #define WARMUP_NAME "warmup" /* in the home: one command a line */
-#define WARMUP_BYTES_MAX (64U << 10)
 #define TURNS_MAX 4
 #define TURN_WAIT_MS 120000
 #define TURN_PAUSE_MS 5
@@ -36,8 +35,7 @@ static int split_lines(const char *text, char ***ret, cubby_error *err)
                 if (wanted && count == TEMPLATE_WARMUPS_MAX) {
                         box_free_list(list);
                         return cubby_error_set(err, CUBBY_E_LIMIT,
-                                "the home's file '" WARMUP_NAME "' has more than %u commands",
-                                TEMPLATE_WARMUPS_MAX);
+                                "there are more than %u warm-up commands", TEMPLATE_WARMUPS_MAX);
                 }
                 if (wanted && (list[count++] = strndup(next, length)) == NULL) {
                         box_free_list(list);
@@ -49,10 +47,12 @@ static int split_lines(const char *text, char ***ret, cubby_error *err)
         return 0;
 }
 
-static int read_warmups(cubby *host, char ***ret, cubby_error *err)
+static int read_warmups(cubby *host, const struct box_config *config, char ***ret, cubby_error *err)
 {
+        if (config->warmup != NULL && config->warmup[0] != '\0')
+                return split_lines(config->warmup, ret, err);
         AUTO_BUFFER struct buffer text;
-        buffer_init(&text, WARMUP_BYTES_MAX);
+        buffer_init(&text, BOX_WARMUP_BYTES_MAX);
         cubby_error problem = {0};
         if (file_read_at(home_folder(host->home, HOME_ROOT), WARMUP_NAME, &text, &problem) < 0) {
                 if (problem.code == CUBBY_E_NOT_FOUND)
@@ -114,7 +114,7 @@ int saved_inputs(
                 .disk_bytes = config->disk_bytes};
         if (identify_guest(host, config, &inputs, err) < 0 ||
                 saved_machine(host, config, &inputs.machine, err) < 0 ||
-                read_warmups(host, &inputs.warmups, err) < 0 ||
+                read_warmups(host, config, &inputs.warmups, err) < 0 ||
                 template_inputs_check(&inputs, err) < 0) {
                 template_inputs_clear(&inputs);
                 return -1;
@@ -232,6 +232,7 @@ int saved_plain_config(
         options.accel = box->accel;
         options.kernel = box->kernel[0] == '\0' ? NULL : box->kernel;
         options.boot_timeout_ms = box->boot_timeout_ms;
+        options.warmup = box->warmup;
         AUTO_CONFIG struct box_config plain = {0};
         char *name = strdup(box->image_name);
         if (name == NULL)

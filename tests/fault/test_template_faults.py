@@ -191,28 +191,25 @@ def test_spares_go_when_memory_is_short(home, tmp_path):
     wait_for(lambda: spares(home) == 0, 30, "the end of the spares")
 
 
-def test_another_vmm_between_build_and_clone(own_home, busybox_tar, tmp_path):
+def test_another_vmm_between_build_and_clone(home, tmp_path):
     """What one QEMU saved is never given to another, though it has its name and its place."""
     real = os.path.realpath(shutil.which("qemu-system-x86_64"))
-    place = tmp_path / "bin" / "qemu-system-x86_64"
-    place.parent.mkdir()
-    shutil.copy2(real, place)
-    (tmp_path / "share").symlink_to(Path(real).parent.parent / "share")
-    own_home.extra["PATH"] = f"{place.parent}:{os.environ['PATH']}"
-    own_home.ok("kernel", "ensure", timeout=180)
-    own_home.ok("image", "import", busybox_tar, "--name", "busybox")
-    own_home.ok("template", "build", "-m", "256M", "busybox", timeout=180)
+    copy = tmp_path / "upgraded"
+    shutil.copy2(real, copy)
+    prefix = ["unshare", "-m", "sh", "-c", f'mount --bind {copy} {real} && exec "$@"', "sh"]
+    if subprocess.run([*prefix, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
+        pytest.skip("a file cannot be mounted over QEMU here")
     options = ("-d", "-m", "256M", "--idle", "busybox")
-    own_home.ok("run", "--name", "before", *options)
-    assert own_home.inspect("before")["served"] == "cloned"
-    shutil.copy2(place, place.with_name("new"))
-    place.with_name("new").replace(place)
-    own_home.ok("run", "--name", "after", *options)
-    assert own_home.inspect("after")["served"] == "booted"
-    wait_for(lambda: len(templates_of(own_home)) == 2, 120, "the template of the new one")
-    own_home.ok("run", "--name", "then", *options)
-    assert own_home.inspect("then")["served"] == "cloned"
-    assert own_home.sh("before", "echo here") == "here"
+    home.ok("run", "--name", "before", *options)
+    assert home.inspect("before")["served"] == "cloned"
+    upgraded = Cubby(home.home, prefix=prefix)
+    upgraded.ok("run", "--name", "after", *options)
+    assert home.inspect("after")["served"] == "booted"
+    wait_for(lambda: len(templates_of(home)) == 2, 120, "the template of the new one")
+    upgraded.ok("run", "--name", "then", *options)
+    assert home.inspect("then")["served"] == "cloned"
+    assert home.sh("before", "echo here") == "here"
+    home.ok("rm", "-f", "-a")
 
 
 @pytest.mark.parametrize("config", ["the box's", "the spare's"])
