@@ -193,6 +193,8 @@ typedef struct cubby_box_options {
         const char *stop_signal;   /* NULL: the image's, else "SIGTERM" */
         bool no_template;          /* boots, though a saved machine could be continued; also set
                                       by CUBBY_NO_TEMPLATE in the environment */
+        const char *warmup;        /* what its template and its spares are warmed up with, lines
+                                      as in the home's file `warmup`; NULL: that file's */
 } cubby_box_options;
 
 enum cubby_box_state {
