@@ -438,7 +438,7 @@ static void go_direct(struct unpacking *unpacking, const struct tree_entry *entr
                 unpacking->piece = aligned_alloc(BLOCK, DIRECT_PIECE);
         if (unpacking->piece == NULL || fcntl(content->fd, F_SETFL, O_DIRECT) < 0)
                 return;
-        if (!entry->sparse)
+        if (!entry->sparse && !unpacking->options->scattered) /* a tar may have holes */
                 (void)fallocate(content->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)entry->size);
         content->direct = true;
 }
@@ -604,7 +604,7 @@ static int close_content(struct unpacking *unpacking, uint64_t size, cubby_error
                 return failed(unpacking, "writing", err);
         if (set_facts(unpacking, content->fd, entry, err) < 0)
                 return -1;
-        if (entry->linked && remember_linked(unpacking, err) < 0)
+        if (entry->linked && unpacking->options->strict && remember_linked(unpacking, err) < 0)
                 return -1;
         if (publish(unpacking, content->draft, err) < 0) {
                 close_quietly(take_fd(&content->fd));
