@@ -220,6 +220,25 @@ DEFINE_AUTO(cubby_exec, box_exec_close)
 /* Lets one frame in, or waits until a frozen box is given up; for box_run. */
 int box_exec_turn(cubby_exec *exec, cubby_error *err);
 
+/* files.c */
+int box_file_stat(cubby_box *box, const char *path, bool follow, const cubby_file_options *options,
+        cubby_file_info *ret, cubby_error *err);
+void box_file_info_clear(cubby_file_info *info);
+
+/* file_copy.c */
+int box_copy_in(cubby_box *box, const char *host_path, const char *path,
+        const cubby_copy_options *options, cubby_error *err);
+int box_copy_out(cubby_box *box, const char *path, const char *host_path,
+        const cubby_copy_options *options, cubby_error *err);
+/* *ret_box: the one that a failure is about. */
+int box_copy_between(cubby_box *from_box, const char *from_path, cubby_box *to_box,
+        const char *to_path, const cubby_copy_options *options, cubby_box **ret_box,
+        cubby_error *err);
+int box_tar_in(cubby_box *box, int fd, const char *path, const cubby_copy_options *options,
+        cubby_error *err);
+int box_tar_out(cubby_box *box, const char *path, int fd, const cubby_copy_options *options,
+        cubby_error *err);
+
 /* run.c */
 int box_run(cubby_box *box, const cubby_exec_options *options, const void *input, size_t input_size,
         cubby_result *ret, cubby_error *err);

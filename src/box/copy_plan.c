@@ -21,6 +21,11 @@ bool copy_asserts_folder(const char *path)
         return ending_of(path) != ENDS_PLAIN;
 }
 
+bool copy_means_contents(const char *path)
+{
+        return ending_of(path) == ENDS_DOT || strspn(path, "/") == strlen(path);
+}
+
 void copy_plan_clear(struct copy_plan *plan)
 {
         free(plan->folder);
@@ -137,7 +142,7 @@ int copy_plan_make(const char *source, bool from_folder, const char *target, con
         }
         if (copy_split(source, &from, &name, err) < 0)
                 return -1;
-        bool contents = from_folder && (ending_of(source) == ENDS_DOT || name[0] == '\0');
+        bool contents = from_folder && copy_means_contents(source);
         plan.folder = strdup(resolved);
         plan.name = strdup(contents ? "" : name);
         if (plan.folder == NULL || plan.name == NULL) {

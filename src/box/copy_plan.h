@@ -42,6 +42,8 @@ int copy_plan_make(const char *source, bool from_folder, const char *target, con
 
 /* True for a path that ends with "/" or "/.": it asserts a folder. */
 bool copy_asserts_folder(const char *path);
+/* True for "FOLDER/." and "/": not the folder but what is in it. */
+bool copy_means_contents(const char *path);
 /* `path` behind `base`, unless it is absolute, cleaned as a text, without a slash at its
  * end, but with "/." where `path` means what is in the folder and "/" where it ends so.
  * The caller frees; NULL when memory ran out. */

@@ -18,12 +18,12 @@ struct copy_look {
 #define COPY_LOOK_MS 100
 
 /*
- * Writes an uncompressed pax archive. `name` is the root's name in it ("etc", "etc/shadow"
- * becomes its path), "" for contents: "./", "./shadow". A file that shrank while it was read
- * is filled with zeros, and CUBBY_E_BUSY, once all is written.
+ * Writes an uncompressed pax archive. `first` was taken from the reader already. `name` is the
+ * root's name in it ("etc", "etc/shadow" becomes its path), "" for contents: "./", "./shadow". A
+ * file that shrank while it was read is filled with zeros, and CUBBY_E_BUSY, once all is written.
  */
-int copy_tar_write(struct tree_reader *reader, const char *name, int fd,
-        const struct copy_look *look, struct tree_count *count, cubby_error *err);
+int copy_tar_write(struct tree_reader *reader, const struct tree_record *first, const char *name,
+        int fd, const struct copy_look *look, struct tree_count *count, cubby_error *err);
 
 /*
  * Reads one (also compressed by gzip, bzip2, xz, zstd, lz4 or compress). Names that lead out

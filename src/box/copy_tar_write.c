@@ -180,7 +180,7 @@ static int write_record(struct writing *writing, const struct tree_record *recor
         return 0;
 }
 
-static int write_all(struct writing *writing, cubby_error *err)
+static int write_all(struct writing *writing, const struct tree_record *first, cubby_error *err)
 {
         struct tree_reader *reader = writing->reader;
         struct archive *archive = writing->archive;
@@ -189,13 +189,10 @@ static int write_all(struct writing *writing, cubby_error *err)
                 archive_write_set_bytes_in_last_block(archive, 1) != ARCHIVE_OK ||
                 archive_write_open(archive, writing, NULL, write_callback, NULL) != ARCHIVE_OK)
                 return archive_failure(writing, "writing an archive", err);
-        for (;;) {
-                struct tree_record record;
-                if (tree_next(reader, &record, err) < 0 || write_record(writing, &record, err) < 0)
+        struct tree_record record = *first;
+        while (record.kind != TREE_END)
+                if (write_record(writing, &record, err) < 0 || tree_next(reader, &record, err) < 0)
                         return -1;
-                if (record.kind == TREE_END)
-                        break;
-        }
         if (archive_write_close(archive) != ARCHIVE_OK)
                 return archive_failure(writing, "writing the archive", err);
         if (writing->shrank != NULL)
@@ -205,8 +202,8 @@ static int write_all(struct writing *writing, cubby_error *err)
         return 0;
 }
 
-int copy_tar_write(struct tree_reader *reader, const char *name, int fd,
-        const struct copy_look *look, struct tree_count *count, cubby_error *err)
+int copy_tar_write(struct tree_reader *reader, const struct tree_record *first, const char *name,
+        int fd, const struct copy_look *look, struct tree_count *count, cubby_error *err)
 {
         AUTO_FREE char *path = malloc(NAME_MAX_LENGTH);
         AUTO_FREE uint8_t *zeros = calloc(1, BLOCK);
@@ -224,7 +221,7 @@ int copy_tar_write(struct tree_reader *reader, const char *name, int fd,
         if (path == NULL || zeros == NULL || writing.archive == NULL || writing.entry == NULL)
                 (void)cubby_error_no_memory(err);
         else if (copy_locale_enter(&locale, err) == 0)
-                result = write_all(&writing, err);
+                result = write_all(&writing, first, err);
         if (result < 0 && writing.archive != NULL)
                 (void)archive_write_fail(writing.archive); /* nothing more goes out */
         (void)archive_write_free(writing.archive);

@@ -65,7 +65,7 @@ static const char *shown(const struct packing *packing)
 
 static int failed(const struct packing *packing, const char *what, cubby_error *err)
 {
-        return cubby_error_errno(err, errno, "%s '%s'", what, shown(packing));
+        return tree_errno(err, errno, what, shown(packing));
 }
 
 static bool has_vanished(void)

@@ -11,8 +11,6 @@
 
 #include "tree/records.h"
 
-#define TREE_RESOLVE_BOX 0x02U /* RESOLVE_NO_MAGICLINKS: nothing of /proc leads outside */
-
 struct tree_count {
         uint64_t bytes; /* of contents */
         uint64_t files; /* entries */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tree/records.h"
 
+#include <errno.h>
 #include <string.h>
 
 #define FLAG_LINKED 1U
@@ -80,6 +81,34 @@ void tree_reader_free(struct tree_reader *reader)
 {
         if (reader != NULL)
                 buffer_free(&reader->held);
+}
+
+int tree_errno(cubby_error *err, int error_number, const char *what, const char *path)
+{
+        (void)cubby_error_errno(err, error_number, "%s '%.512s'", what, path);
+        if (err == NULL)
+                return -1;
+        switch (error_number) {
+        case EINVAL:
+        case EISDIR:
+        case ENOTDIR:
+        case ELOOP:
+        case ENAMETOOLONG:
+        case ENOTEMPTY:
+        case ENXIO:
+        case EXDEV:
+                err->code = CUBBY_E_INVALID;
+                break;
+        case EROFS:
+                err->code = CUBBY_E_PERMISSION;
+                break;
+        case EFBIG:
+                err->code = CUBBY_E_LIMIT;
+                break;
+        default:
+                break;
+        }
+        return -1;
 }
 
 static int broken(cubby_error *err, const char *what)

@@ -116,6 +116,10 @@ static inline void cleanup_tree_reader(struct tree_reader *reader)
 }
 #define AUTO_TREE_READER __attribute__((cleanup(cleanup_tree_reader)))
 
+/* "WHAT 'PATH': text of the errno", with the codes of file calls: what is not this kind of
+ * file is CUBBY_E_INVALID. Returns -1. */
+int tree_errno(cubby_error *err, int error_number, const char *what, const char *path);
+
 bool tree_path_valid(const char *path);
 /* Takes the first pair off `list`. False at the end. */
 bool tree_next_xattr(struct slice *list, struct slice *ret_name, struct slice *ret_value);

@@ -16,7 +16,8 @@
 #include <unistd.h>
 
 #define STRICT (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
-#define FULL_MAX (TREE_PATH_MAX + TREE_NAME_MAX + 2U)
+#define IN_BOX (RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
+#define FULL_MAX (2U * TREE_PATH_MAX + TREE_NAME_MAX + 4U)
 #define LATER_MAX 65536U  /* folders whose mode and time come later */
 #define LINKED_MAX 65536U /* files that may get more names */
 #define LINKED_BUCKETS 1024U
@@ -65,12 +66,12 @@ struct unpacking {
 
 static int failed(const struct unpacking *unpacking, const char *what, cubby_error *err)
 {
-        return cubby_error_errno(err, errno, "%s '%s'", what, unpacking->full);
+        return tree_errno(err, errno, what, unpacking->full);
 }
 
 static uint64_t resolve_of(const struct unpacking *unpacking)
 {
-        return unpacking->options->strict ? STRICT : RESOLVE_NO_MAGICLINKS;
+        return unpacking->options->strict ? STRICT : IN_BOX;
 }
 
 static struct timespec time_of(int64_t ns)
@@ -151,13 +152,20 @@ static int enter_parent(struct unpacking *unpacking, cubby_error *err)
         return 0;
 }
 
-/* False: the entry is the folder itself. */
-static bool place(struct unpacking *unpacking, const char *path)
+/* Where the entry of this path goes, beneath folder_fd. */
+static void write_full(const struct unpacking *unpacking, const char *path, char *ret)
 {
-        const char *name = unpacking->options->name;
-        (void)snprintf(unpacking->full, FULL_MAX, "%s%s%s", name,
-                name[0] == '\0' || path[0] == '\0' ? "" : "/", path);
-        return unpacking->full[0] != '\0';
+        const struct unpack_options *options = unpacking->options;
+        const char *parts[3] = {options->folder, options->name, path};
+        size_t used = 0;
+        ret[0] = '\0';
+        for (size_t i = 0; i < 3; i++) {
+                if (parts[i] == NULL || parts[i][0] == '\0')
+                        continue;
+                bool slash = used > 0 && ret[used - 1] != '/';
+                int put = snprintf(ret + used, FULL_MAX - used, "%s%s", slash ? "/" : "", parts[i]);
+                used += (size_t)put;
+        }
 }
 
 /* A name that nobody has: what is whole is renamed from it. */
@@ -500,8 +508,7 @@ static int put_same(struct unpacking *unpacking, const struct tree_entry *entry,
         AUTO_FREE char *from = malloc(FULL_MAX);
         if (from == NULL)
                 return cubby_error_no_memory(err);
-        const char *name = unpacking->options->name;
-        (void)snprintf(from, FULL_MAX, "%s%s%s", name, name[0] == '\0' ? "" : "/", entry->target);
+        write_full(unpacking, entry->target, from);
         char *slash = strrchr(from, '/');
         if (slash != NULL)
                 *slash = '\0';
@@ -578,7 +585,8 @@ static int put_entry(struct unpacking *unpacking, const struct tree_entry *entry
 {
         if (unpacking->count != NULL)
                 unpacking->count->files++;
-        if (!place(unpacking, entry->path))
+        write_full(unpacking, entry->path, unpacking->full);
+        if (entry->path[0] == '\0' && unpacking->options->name[0] == '\0')
                 return put_self(entry, err);
         if (leave(unpacking, unpacking->full, err) < 0 || enter_parent(unpacking, err) < 0)
                 return -1;
@@ -618,11 +626,15 @@ static int close_content(struct unpacking *unpacking, uint64_t size, cubby_error
 
 static int unpack_all(struct unpacking *unpacking, cubby_error *err)
 {
+        const struct tree_record *first = unpacking->options->first;
         for (;;) {
                 struct tree_record record;
                 int result = 0;
-                if (tree_next(unpacking->reader, &record, err) < 0)
+                if (first != NULL)
+                        record = *first;
+                else if (tree_next(unpacking->reader, &record, err) < 0)
                         return -1;
+                first = NULL;
                 switch (record.kind) {
                 case TREE_ENTRY:
                         result = put_entry(unpacking, record.entry, err);

@@ -20,11 +20,13 @@ enum unpack_owner { UNPACK_OWN, UNPACK_FIXED, UNPACK_AS_PACKED };
 
 struct unpack_options {
         int folder_fd;
-        const char *name; /* the root's new name in the folder; "": it is the folder itself */
+        const char *folder; /* NULL: folder_fd itself; else its path, beneath that root */
+        const char *name;   /* the root's new name in the folder; "": it is the folder itself */
         bool strict;
         bool scattered; /* as in a tar: entries in any order, folders that are missing */
         enum unpack_owner owner;
-        uint32_t uid, gid; /* UNPACK_FIXED */
+        uint32_t uid, gid;               /* UNPACK_FIXED */
+        const struct tree_record *first; /* taken from the reader already; NULL: none was */
         struct tree_count *count;
 };
 

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "files/files.h"
+
+file_operation_fn *file_operation_find(uint16_t operation)
+{
+        static file_operation_fn *const operations[FILE_OPERATION_MAX] = {
+                [FILE_STAT] = operate_stat,
+                [FILE_TREE_OUT] = operate_tree_out,
+                [FILE_TREE_IN] = operate_tree_in,
+        };
+        return operation < FILE_OPERATION_MAX ? operations[operation] : NULL;
+}
