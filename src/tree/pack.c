@@ -267,8 +267,9 @@ static int pack_content(struct packing *packing, int fd, const struct stat *info
         if (info->st_nlink > 1) {
                 const char *known = find_link(packing, info);
                 if (known != NULL) {
-                        entry = (struct tree_entry){
-                                .type = TREE_SAME, .path = packing->path, .target = known};
+                        entry.type = TREE_SAME;
+                        entry.size = 0;
+                        entry.target = known;
                         return put_entry(packing, &entry, err);
                 }
                 entry.linked = remember_link(packing, info);
