@@ -429,7 +429,7 @@ def test_the_box_ends_meanwhile(cubby, tmp_path):
     cubby.ok("kill", "dying")
     assert process.wait(10) == 125
     assert b"ended" in process.stderr.read()
-    cubby.fails("cp", tmp_path / "big", "dying:/big", says="not running")
+    cubby.fails("cp", tmp_path / "big", "dying:/big", says="does not run")
 
 
 def test_between_boxes(cubby, box, place, tree, tmp_path):
