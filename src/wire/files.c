@@ -16,6 +16,7 @@ uint32_t file_traffic(uint16_t operation)
         case FILE_TREE_OUT:
                 return FILE_DATA_OUT;
         case FILE_WRITE:
+                return FILE_DATA_IN | FILE_ENTRIES_OUT;
         case FILE_TREE_IN:
                 return FILE_DATA_IN;
         default:

@@ -19,7 +19,8 @@ extern const struct command command_df, command_prune, command_spare_ls, command
         command_snapshot_create;
 
 extern const struct command command_cp;
-extern const struct command command_fs_stat;
+extern const struct command command_fs_cat, command_fs_ls, command_fs_mkdir, command_fs_mv,
+        command_fs_rm, command_fs_stat, command_fs_write;
 
 #define OPTIONS_END                                      \
         {                                                \
