@@ -457,8 +457,8 @@ def test_an_image_of_one_static_binary(cubby, tmp_path, tree):
     cubby.ok("cp", "-L", "bb:/bin/busybox", busybox)
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
-        tar.add(busybox, "only")
-    config = {"architecture": "amd64", "os": "linux", "config": {"Cmd": ["/only", "sleep", "1000"]},
+        tar.add(busybox, "busybox")
+    config = {"architecture": "amd64", "os": "linux", "config": {"Cmd": ["/busybox", "sleep", "1000"]},
               "rootfs": {"type": "layers",
                          "diff_ids": ["sha256:" + hashlib.sha256(layer.getvalue()).hexdigest()]}}
     image = tmp_path / "image.tar"
