@@ -33,6 +33,7 @@ const struct command *const commands[] = {
         &command_snapshot_create,
         &command_rename,
         &command_rm,
+        &command_fs_stat,
         &command_acquire,
         &command_release,
         &command_id,

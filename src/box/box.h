@@ -220,6 +220,11 @@ DEFINE_AUTO(cubby_exec, box_exec_close)
 /* Lets one frame in, or waits until a frozen box is given up; for box_run. */
 int box_exec_turn(cubby_exec *exec, cubby_error *err);
 
+/* files.c */
+int box_file_stat(cubby_box *box, const char *path, bool follow, const cubby_file_options *options,
+        cubby_file_info *ret, cubby_error *err);
+void box_file_info_clear(cubby_file_info *info);
+
 /* run.c */
 int box_run(cubby_box *box, const cubby_exec_options *options, const void *input, size_t input_size,
         cubby_result *ret, cubby_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The agent's search for search_compare.py. Standard input and output are fields that end
+ * The search of the file calls for search_compare.py. Standard input and output are fields that end
  * with NUL.
  *   search_probe match            PATTERN PATH ...        "1" or "0" for each pair
  *   search_probe glob ROOT FLAGS MAX PATTERN              paths, then "." or "+" (truncated)
@@ -12,7 +12,7 @@
  */
 
 #include "base/clock.h"
-#include "search.h"
+#include "files/search.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -18,6 +18,8 @@ extern const struct command command_df, command_prune, command_spare_ls, command
         command_template_verify, command_suspend, command_resume, command_fork,
         command_snapshot_create;
 
+extern const struct command command_fs_stat;
+
 #define OPTIONS_END                                      \
         {                                                \
                 0, NULL, OPTION_END, 0, NULL, NULL, 0, 0 \

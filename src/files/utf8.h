@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GUEST_UTF8_H
-#define GUEST_UTF8_H
+#ifndef FILES_UTF8_H
+#define FILES_UTF8_H
 
 /* Text as Python decodes it: strict UTF-8 without surrogates. */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "literals.h"
+#include "files/literals.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "glob.h"
+#include "files/glob.h"
 
 #include "base/cleanup.h"
-#include "utf8.h"
+#include "files/utf8.h"
 
 #include <string.h>
 

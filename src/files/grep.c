@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "grep.h"
+#include "files/grep.h"
 
 #include "base/clock.h"
 #include "base/cleanup.h"
-#include "literals.h"
-#include "utf8.h"
+#include "files/literals.h"
+#include "files/utf8.h"
 
 #include <pcre2.h>
 #include <string.h>

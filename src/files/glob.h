@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GUEST_GLOB_H
-#define GUEST_GLOB_H
+#ifndef FILES_GLOB_H
+#define FILES_GLOB_H
 
 /*
  * Patterns for paths, as PurePosixPath.match of Python 3.12 has them: from the right end,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GUEST_LITERALS_H
-#define GUEST_LITERALS_H
+#ifndef FILES_LITERALS_H
+#define FILES_LITERALS_H
 
 /*
  * Texts of which one at least is in every line that a pattern matches. Looking for them in

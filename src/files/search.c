@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "search.h"
+#include "files/search.h"
 
 #include "base/buffer.h"
 #include "base/cleanup.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GUEST_SEARCH_H
-#define GUEST_SEARCH_H
+#ifndef FILES_SEARCH_H
+#define FILES_SEARCH_H
 
 /*
  * Files by name and by content, below an open root. The walk is in order: of each folder its
@@ -9,8 +9,8 @@
  * over, and so are names that glob_ignores() names. Permissions are the calling thread's.
  */
 
-#include "glob.h"
-#include "grep.h"
+#include "files/glob.h"
+#include "files/grep.h"
 
 #define SEARCH_NAMES_MAX (24U << 20)   /* bytes of names held at once */
 #define SEARCH_ENTRIES_MAX 1000000U    /* of one folder */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GUEST_GREP_H
-#define GUEST_GREP_H
+#ifndef FILES_GREP_H
+#define FILES_GREP_H
 
 /*
  * Lines of a text that match a regular expression: PCRE2 with the classes of Unicode, as
