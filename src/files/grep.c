@@ -129,14 +129,14 @@ int grep_new(const char *pattern, size_t size, const struct grep_options *option
         return 0;
 }
 
-int grep_bound_check(const struct grep_bound *bound, cubby_error *err)
+int grep_pace(struct grep_pace *pace, cubby_error *err)
 {
-        if (bound->cancel != NULL && atomic_load_explicit(bound->cancel, memory_order_relaxed))
-                return cubby_error_set(err, CUBBY_E_CANCELLED, "the search was abandoned");
-        if (clock_monotonic_ms() >= bound->deadline_ms)
-                return cubby_error_set(
-                        err, CUBBY_E_TIMEOUT, "the search did not end within its time");
-        return 0;
+        int64_t now = clock_monotonic_ms();
+        if (now - pace->last_ms < GREP_PACE_MS)
+                return 0;
+        int result = pace->pause(pace->data, err);
+        pace->last_ms = clock_monotonic_ms();
+        return result;
 }
 
 static int match_failed(int code, cubby_error *err)
@@ -206,7 +206,7 @@ static uint64_t count_lines(const uint8_t *text, size_t size)
         return count;
 }
 
-int grep_text(struct grep *grep, const uint8_t *text, size_t size, const struct grep_bound *bound,
+int grep_text(struct grep *grep, const uint8_t *text, size_t size, struct grep_pace *pace,
         grep_line *tell, void *data, cubby_error *err)
 {
         uint64_t number = 1;
@@ -223,7 +223,7 @@ int grep_text(struct grep *grep, const uint8_t *text, size_t size, const struct 
                 }
                 const uint8_t *feed = memchr(text + start, '\n', size - start);
                 size_t end = feed == NULL ? size : (size_t)(feed - text);
-                int result = grep_bound_check(bound, err);
+                int result = grep_pace(pace, err);
                 if (result == 0)
                         result = try_line(
                                 grep, text + start, end - start, number, tell, data, err);

@@ -10,16 +10,16 @@
 
 #include "base/error.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define GREP_PATTERN_MAX 4095U
+#define GREP_PATTERN_MAX 32768U
 #define GREP_FILE_MAX 1000000U /* larger files are passed over */
 #define GREP_PROBE 8192U       /* so are files with a NUL in their first bytes */
 #define GREP_LINE_MAX 2000U    /* characters; longer lines are passed over */
 #define GREP_SHOWN 200U        /* characters of a line that are told */
+#define GREP_PACE_MS 20        /* between pauses; one line may take longer */
 
 struct grep_options {
         bool literal;
@@ -35,13 +35,15 @@ int grep_new(const char *pattern, size_t size, const struct grep_options *option
         struct grep **ret, int64_t *ret_position, cubby_error *err);
 void grep_free(struct grep *grep);
 
-/* What a search may use up. */
-struct grep_bound {
-        int64_t deadline_ms; /* monotonic; passed: CUBBY_E_TIMEOUT */
-        const atomic_bool *cancel; /* NULL, or set: CUBBY_E_CANCELLED */
+/* How a long search lets others have their turn. */
+struct grep_pace {
+        int (*pause)(void *data, cubby_error *err); /* 0, or -1: the search is to end */
+        void *data;
+        int64_t last_ms;
 };
 
-int grep_bound_check(const struct grep_bound *bound, cubby_error *err);
+/* Calls pause when GREP_PACE_MS have passed. Cheap. */
+int grep_pace(struct grep_pace *pace, cubby_error *err);
 
 /*
  * Called for each line that matches, with its number from 1 and its text cut to GREP_SHOWN
@@ -51,8 +53,8 @@ typedef int grep_line(
         void *data, uint64_t number, const char *text, size_t size, cubby_error *err);
 
 /* Returns 0 at the end of the text, what `line` returned, or -1: CUBBY_E_LIMIT for a pattern
- * that explodes, or as the bound says. Not for two threads at once. */
-int grep_text(struct grep *grep, const uint8_t *text, size_t size, const struct grep_bound *bound,
+ * that explodes, or as the pause says. Not for two threads at once. */
+int grep_text(struct grep *grep, const uint8_t *text, size_t size, struct grep_pace *pace,
         grep_line *line, void *data, cubby_error *err);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "files/files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -30,7 +31,7 @@ struct level {
 };
 
 struct walk {
-        const struct search *search;
+        struct search *search;
         uint32_t results;
         bool full;
         struct buffer path; /* of the folder, then of the entry */
@@ -91,7 +92,7 @@ static size_t read_text(int fd, uint8_t *ret)
 static int grep_file(struct walk *walk, int fd, cubby_error *err)
 {
         size_t size = read_text(fd, walk->text);
-        int result = grep_text(walk->search->grep, walk->text, size, &walk->search->bound,
+        int result = grep_text(walk->search->grep, walk->text, size, &walk->search->pace,
                 tell_line, walk, err);
         if (result < 0)
                 return cubby_error_wrap(err, "'%.*s'", (int)walk->path.size,
@@ -113,7 +114,7 @@ static int read_entries(struct walk *walk, int fd, cubby_error *err)
                 ssize_t got = getdents64(fd, walk->block, ENTRIES_BLOCK);
                 if (got <= 0)
                         return 0; /* a folder that fails in between has the entries so far */
-                if (grep_bound_check(&walk->search->bound, err) < 0)
+                if (grep_pace(&walk->search->pace, err) < 0)
                         return -1;
                 for (ssize_t at = 0; at < got;) {
                         const struct dirent64 *found = (const void *)(walk->block + at);
@@ -206,7 +207,7 @@ static int visit_type(struct walk *walk, int folder_fd, uint8_t type, size_t fol
                         !path_push(walk, name_of(walk, entry), entry->size, folder) ||
                         !matches(walk))
                         continue;
-                if (grep_bound_check(&walk->search->bound, err) < 0)
+                if (grep_pace(&walk->search->pace, err) < 0)
                         return -1;
                 if (link && look_up(folder_fd, name_of(walk, entry), true) != type)
                         continue;
@@ -296,7 +297,7 @@ static int walk_folders(struct walk *walk, cubby_error *err)
                 level->next += size + 1;
                 if (!path_push(walk, name, size, level->path_size))
                         continue;
-                if (grep_bound_check(&walk->search->bound, err) < 0)
+                if (grep_pace(&walk->search->pace, err) < 0)
                         return -1;
                 AUTO_FD int fd = open_folder(walk);
                 if (fd >= 0 && visit_folder(walk, fd, err) < 0)
@@ -312,14 +313,8 @@ static int walk_root(struct walk *walk, cubby_error *err)
                 return cubby_error_errno(err, errno, "looking at the root of the search");
         if (S_ISDIR(status.st_mode))
                 return walk_folders(walk, err);
-        if (walk->search->grep == NULL || !S_ISREG(status.st_mode)) {
-                (void)cubby_error_set(err, CUBBY_E_INVALID, "%s",
-                        walk->search->grep == NULL ? "it is not a folder"
-                                                   : "it is neither a folder nor a regular file");
-                if (err != NULL)
-                        err->sys_errno = ENOTDIR;
-                return -1;
-        }
+        if (walk->search->grep == NULL || !S_ISREG(status.st_mode))
+                return file_error(err, ENOTDIR, "searching '%s'", walk->search->root_name);
         if (walk->search->glob != NULL &&
                 !glob_matches(walk->search->glob, walk->search->root_name,
                         strlen(walk->search->root_name)))
@@ -327,7 +322,7 @@ static int walk_root(struct walk *walk, cubby_error *err)
         return walk->full ? 0 : grep_file(walk, walk->search->root_fd, err);
 }
 
-int search_run(const struct search *search, bool *ret_truncated, cubby_error *err)
+int search_run(struct search *search, bool *ret_truncated, cubby_error *err)
 {
         struct walk walk = {.search = search, .full = search->max_results == 0};
         buffer_init(&walk.path, SEARCH_PATH_MAX + 1U);

@@ -37,13 +37,13 @@ struct search {
         struct grep *grep;       /* NULL: glob */
         bool include_folders;    /* glob */
         uint32_t max_results;
-        struct grep_bound bound;
+        struct grep_pace pace;
         search_tell *tell;
         void *data;
 };
 
 /* Tells each hit; *ret_truncated as soon as there are max_results. A root of a wrong kind is
  * CUBBY_E_INVALID (ENOTDIR). */
-int search_run(const struct search *search, bool *ret_truncated, cubby_error *err);
+int search_run(struct search *search, bool *ret_truncated, cubby_error *err);
 
 #endif

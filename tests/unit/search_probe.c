@@ -55,6 +55,12 @@ static int tell_line(void *data, uint64_t number, const char *text, size_t size,
         return tell(data, &hit, err);
 }
 
+static int give_up_at(void *data, cubby_error *err)
+{
+        const int64_t *end = data;
+        return clock_monotonic_ms() < *end ? 0 : cubby_error_set(err, CUBBY_E_TIMEOUT, "too slow");
+}
+
 static int match(char *input, size_t size)
 {
         for (char *pattern = input; pattern < input + size;) {
@@ -81,7 +87,8 @@ static struct grep_options options_of(const char *flags)
 static int lines(const char *flags, const char *input, size_t size)
 {
         const struct grep_options options = options_of(flags);
-        const struct grep_bound bound = {.deadline_ms = deadline_after_ms(SECONDS * 1000)};
+        int64_t end = deadline_after_ms(SECONDS * 1000);
+        struct grep_pace pace = {.pause = give_up_at, .data = &end};
         struct grep *grep = NULL;
         int64_t position = -1;
         bool is_grep = true;
@@ -90,7 +97,7 @@ static int lines(const char *flags, const char *input, size_t size)
                 return fail(&err, position);
         for (const char *text = input + strlen(input) + 1; text < input + size;) {
                 size_t length = strlen(text);
-                if (grep_text(grep, (const uint8_t *)text, length, &bound, tell_line, &is_grep,
+                if (grep_text(grep, (const uint8_t *)text, length, &pace, tell_line, &is_grep,
                             &err) < 0)
                         (void)fail(&err, position);
                 put(".", 1);
@@ -104,6 +111,7 @@ static int run(int argc, char **argv)
 {
         bool is_grep = strcmp(argv[1], "grep") == 0;
         bool truncated = false;
+        int64_t end = deadline_after_ms(SECONDS * 1000);
         struct glob *glob = NULL;
         struct grep *grep = NULL;
         int64_t position = -1;
@@ -121,7 +129,7 @@ static int run(int argc, char **argv)
                 .grep = grep,
                 .include_folders = strchr(argv[3], 'f') != NULL,
                 .max_results = (uint32_t)strtoul(argv[4], NULL, 10),
-                .bound = {.deadline_ms = deadline_after_ms(SECONDS * 1000)},
+                .pace = {.pause = give_up_at, .data = &end},
                 .tell = tell,
                 .data = &is_grep};
         if (search.root_fd < 0)
