@@ -18,6 +18,19 @@ const struct column file_columns[] = {
         {NULL, NULL},
 };
 
+bool parse_mode(const char *text, uint32_t *ret)
+{
+        uint32_t value = 0;
+        const char *at = text;
+
+        for (; *at >= '0' && *at <= '7' && value <= 07777; at++)
+                value = value * 8 + (uint32_t)(*at - '0');
+        if (at == text || *at != '\0' || value == 0 || value > 07777)
+                return false;
+        *ret = value;
+        return true;
+}
+
 static const char *type_name(int type)
 {
         switch (type) {

@@ -139,6 +139,17 @@ static int fail(struct file_stream *stream, const cubby_error *problem, cubby_er
         return -1;
 }
 
+/* When a frame was cut off by its deadline, the next one fails. */
+static int fail_unless_late(
+        struct file_stream *stream, const cubby_error *problem, cubby_error *err)
+{
+        if (problem->code != CUBBY_E_TIMEOUT)
+                return fail(stream, problem, err);
+        if (err != NULL)
+                *err = *problem;
+        return -1;
+}
+
 static int check_open(const struct file_stream *stream, cubby_error *err)
 {
         if (stream->failed) {
@@ -181,13 +192,8 @@ static int turn(
         struct slice payload;
         int result = 0;
         do {
-                if (client_next(stream->client, deadline_ms, ret, &problem) < 0) {
-                        if (problem.code != CUBBY_E_TIMEOUT)
-                                return fail(stream, &problem, err);
-                        if (err != NULL)
-                                *err = problem;
-                        return -1;
-                }
+                if (client_next(stream->client, deadline_ms, ret, &problem) < 0)
+                        return fail_unless_late(stream, &problem, err);
         } while (ret->stream != stream->id);
         payload = (struct slice){.data = ret->payload, .size = ret->length};
         switch (ret->type) {
@@ -280,7 +286,7 @@ int file_stream_put(struct file_stream *stream, uint16_t type, const void *data,
                         break;
                 if (client_send(stream->client, type, 0, stream->id, next + done, piece,
                             deadline_ms, &problem) < 0) {
-                        result = fail(stream, &problem, err);
+                        result = fail_unless_late(stream, &problem, err);
                         break;
                 }
                 stream->in_window -= (uint32_t)piece;
@@ -298,7 +304,7 @@ int file_stream_end_input(struct file_stream *stream, int64_t deadline_ms, cubby
                 return -1;
         if (client_send(stream->client, FRAME_EOF, CHANNEL_STDIN, stream->id, NULL, 0, deadline_ms,
                     &problem) < 0)
-                return fail(stream, &problem, err);
+                return fail_unless_late(stream, &problem, err);
         return 0;
 }
 

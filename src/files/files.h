@@ -53,9 +53,16 @@ typedef int file_operation_fn(const struct message_file_call *call, const struct
 /* The operations of this folder; NULL for others. */
 file_operation_fn *file_operation_find(uint16_t operation);
 
-file_operation_fn operate_stat;   /* info.c */
-file_operation_fn operate_search; /* find.c */
-file_operation_fn operate_watch;  /* watch.c */
+file_operation_fn operate_stat;        /* info.c */
+file_operation_fn operate_list;        /* list.c */
+file_operation_fn operate_read;        /* read.c */
+file_operation_fn operate_read_lines;  /* read.c */
+file_operation_fn operate_write;       /* write.c */
+file_operation_fn operate_remove;      /* change.c */
+file_operation_fn operate_rename;      /* change.c */
+file_operation_fn operate_make_folder; /* change.c */
+file_operation_fn operate_search;      /* find.c */
+file_operation_fn operate_watch;       /* watch.c */
 
 /* place.c ------------------------------------------------------------------------------ */
 
@@ -87,6 +94,11 @@ struct file_place {
  */
 int file_find_place(const struct file_io *io, const char *path, bool follow, bool folder,
         struct file_place *ret, cubby_error *err);
+
+/* change.c: makes the folders of a path that are missing, with mode 0755, and, when `last`,
+ * the path itself with `mode`. What is there already is left alone. */
+int file_make_folders(
+        const struct file_io *io, const char *path, bool last, mode_t mode, cubby_error *err);
 
 /* info.c: fills all but the path; `target` is the caller's room of FILE_PATH_MAX + 1. */
 int file_describe(int fd, const char *name, char *target, struct message_file_info *ret);

@@ -15,7 +15,7 @@ uint32_t file_traffic(uint16_t operation)
         case FILE_READ_LINES:
                 return FILE_DATA_OUT;
         case FILE_WRITE:
-                return FILE_DATA_IN;
+                return FILE_DATA_IN | FILE_ENTRIES_OUT;
         case FILE_TREE_OUT:
                 return FILE_ENTRIES_OUT | FILE_DATA_OUT;
         case FILE_TREE_IN:

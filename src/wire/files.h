@@ -64,7 +64,8 @@ enum {
         FILE_LITERAL = 1U << 11,   /* GREP */
         FILE_CASE = 1U << 12,      /* GREP: case counts */
         FILE_ARCHIVE = 1U << 13,   /* TREE_OUT, TREE_IN: owners are kept */
-        FILE_FLAGS_ALL = (1U << 14) - 1,
+        FILE_ANNOUNCE = 1U << 14,  /* WRITE: an entry of one byte once it may be written */
+        FILE_FLAGS_ALL = (1U << 15) - 1,
 };
 
 #define FILE_MODE_DEFAULT UINT32_MAX /* WRITE: the present file's, else 0644 */
