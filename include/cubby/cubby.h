@@ -646,5 +646,6 @@ CUBBY_API int cubby_gc(cubby *cubby, uint64_t *ret_bytes, cubby_error *err);
 /* Files, and what finds them and carries them over. */
 #include <cubby/files.h>
 #include <cubby/copy.h>
+#include <cubby/search.h>
 
 #endif

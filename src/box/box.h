@@ -266,6 +266,24 @@ int box_tar_in(cubby_box *box, int fd, const char *path, const cubby_copy_option
 int box_tar_out(cubby_box *box, const char *path, int fd, const cubby_copy_options *options,
         cubby_error *err);
 
+/* search.c */
+int box_glob(cubby_box *box, const char *path, const char *pattern,
+        const cubby_search_options *options, cubby_glob_result **ret, cubby_error *err);
+void box_glob_result_free(cubby_glob_result *result);
+int box_grep(cubby_box *box, const char *path, const char *pattern,
+        const cubby_search_options *options, cubby_grep_result **ret, int64_t *ret_position,
+        cubby_error *err);
+void box_grep_result_free(cubby_grep_result *result);
+
+/* file_watch.c */
+int box_watch_open(cubby_box *box, const char *path, bool recursive,
+        const cubby_file_options *options, cubby_watch **ret, cubby_error *err);
+int box_watch_next(
+        cubby_watch *watch, int64_t timeout_ms, cubby_watch_event *ret, cubby_error *err);
+int box_watch_fd(const cubby_watch *watch);
+cubby_box *box_watch_box(const cubby_watch *watch);
+void box_watch_close(cubby_watch *watch);
+
 /* run.c */
 int box_run(cubby_box *box, const cubby_exec_options *options, const void *input, size_t input_size,
         cubby_result *ret, cubby_error *err);
