@@ -239,11 +239,15 @@ class Handle:
 
 
 class Owner:
-    """Base of what has a handle: closes it with itself, at exit, or when asked."""
+    """Base of what has a handle: closes it with itself or when asked."""
+
+    #: Also at exit. Else the kernel does, and threads that still wait end with the program.
+    _closes_at_exit = False
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
         self._finalizer = weakref.finalize(self, handle.close)
+        self._finalizer.atexit = self._closes_at_exit
 
     def close(self) -> None:
         """Ends the use of this object. May be called again."""

@@ -104,6 +104,8 @@ class Provider(Owner):
     """May be used by several threads at once. It belongs to the process that opened it; its
     boxes end with `shutdown`, which the end of the interpreter calls too unless `leave`."""
 
+    _closes_at_exit = True  # its threads call back
+
     def __init__(self, home: Cubby, config: Mapping[str, Any] | str | None = None, *,
                  config_file: Path | None = None, leave: bool = False) -> None:
         if config is not None and config_file is not None:
