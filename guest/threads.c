@@ -138,5 +138,8 @@ int threads_start(struct agent *agent, cubby_error *err)
         if (result < 0 && err != NULL)
                 *err = ready->error;
         job_free(ready);
-        return result;
+        if (result < 0)
+                return -1;
+        return files_init(
+                &agent->files, agent->wake_fd, &agent->workload, &agent->console.log, err);
 }

@@ -222,6 +222,55 @@ DEFINE_AUTO(cubby_exec, box_exec_close)
 /* Lets one frame in, or waits until a frozen box is given up; for box_run. */
 int box_exec_turn(cubby_exec *exec, cubby_error *err);
 
+/* files.c */
+void box_file_info_clear(cubby_file_info *info);
+int box_file_stat(cubby_box *box, const char *path, bool follow, const cubby_file_options *options,
+        cubby_file_info *ret, cubby_error *err);
+int box_file_remove(cubby_box *box, const char *path, bool recursive,
+        const cubby_file_options *options, cubby_error *err);
+int box_file_rename(cubby_box *box, const char *from, const char *to, bool replace,
+        const cubby_file_options *options, cubby_error *err);
+int box_file_make_folder(cubby_box *box, const char *path, uint32_t mode, bool parents,
+        const cubby_file_options *options, cubby_error *err);
+void box_file_list_free(cubby_file_list *list);
+int box_file_list_folder(cubby_box *box, const char *path, const cubby_list_options *options,
+        cubby_file_list **ret, cubby_error *err);
+int box_file_read(cubby_box *box, const char *path, uint64_t offset, uint64_t max_bytes,
+        const cubby_file_options *options, void **ret, size_t *ret_size, cubby_error *err);
+int box_file_read_lines(cubby_box *box, const char *path, uint64_t first, uint64_t last,
+        const cubby_file_options *options, char **ret, size_t *ret_size, cubby_error *err);
+void box_file_close(cubby_file *file);
+cubby_box *box_file_box(const cubby_file *file);
+int box_file_open_read(cubby_box *box, const char *path, uint64_t offset,
+        const cubby_file_options *options, cubby_file **ret, cubby_error *err);
+int box_file_write(cubby_box *box, const char *path, const void *data, size_t size,
+        const cubby_write_options *options, cubby_error *err);
+int box_file_open_write(cubby_box *box, const char *path, const cubby_write_options *options,
+        cubby_file **ret, cubby_error *err);
+int64_t box_file_next(
+        cubby_file *file, void *data, size_t size, int64_t timeout_ms, cubby_error *err);
+int64_t box_file_put(
+        cubby_file *file, const void *data, size_t size, int64_t timeout_ms, cubby_error *err);
+int box_file_commit(cubby_file *file, int64_t timeout_ms, cubby_error *err);
+
+/* search.c */
+int box_glob(cubby_box *box, const char *path, const char *pattern,
+        const cubby_search_options *options, cubby_glob_result **ret, cubby_error *err);
+void box_glob_result_free(cubby_glob_result *result);
+int box_grep(cubby_box *box, const char *path, const char *pattern,
+        const cubby_search_options *options, cubby_grep_result **ret, int64_t *ret_position,
+        cubby_error *err);
+void box_grep_result_free(cubby_grep_result *result);
+
+/* file_watch.c */
+int box_watch_open(cubby_box *box, const char *path, bool recursive,
+        const cubby_file_options *options, cubby_watch **ret, cubby_error *err);
+int box_watch_next(
+        cubby_watch *watch, int64_t timeout_ms, cubby_watch_event *ret, cubby_error *err);
+int box_watch_fd(const cubby_watch *watch);
+cubby_box *box_watch_box(const cubby_watch *watch);
+void box_watch_close(cubby_watch *watch);
+
 /* run.c */
 int box_run(cubby_box *box, const cubby_exec_options *options, const void *input, size_t input_size,
         cubby_result *ret, cubby_error *err);
