@@ -12,7 +12,7 @@ ERROR_MESSAGE_MAX = 3072
 LOG_FN = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 PROGRESS_FN = CFUNCTYPE(None, c_void_p, c_char_p, c_char_p, c_uint64, c_uint64)
 LOG_LINE_FN = CFUNCTYPE(c_int, c_void_p, c_int, c_int64, c_void_p, c_size_t)
-COPY_PROGRESS_FN = CFUNCTYPE(None, c_void_p, c_uint64, c_uint64, c_uint64)
+COPY_PROGRESS_FN = CFUNCTYPE(c_bool, c_void_p, c_uint64, c_uint64, c_uint64)
 
 strings = POINTER(c_char_p)
 
@@ -253,7 +253,8 @@ class GlobResult(Structure):
 
 class Match(Structure):
     _name_ = "cubby_match"
-    _fields_ = [("path", c_char_p), ("line", c_uint64), ("text", c_char_p)]
+    _fields_ = [("path", c_char_p), ("line", c_uint64), ("text", c_void_p),
+                ("text_size", c_size_t)]
 
 
 class GrepResult(Structure):

@@ -13,7 +13,7 @@ from . import _abi
 from ._call import (SLICE, Handle, Owner, Path, count_in, free_with, milliseconds, options,
                     path_in, text_in, text_out, waiting)
 from ._library import lib
-from .errors import Error, InvalidError, PatternError, TimedOutError
+from .errors import ClosedError, Error, InvalidError, PatternError, TimedOutError
 
 STREAM_PIECE = 256 << 10
 RESULTS_MAX = 100_000
@@ -200,8 +200,13 @@ class Watch(Owner):
                           text_out(getattr(event, "from")))
 
     def __iter__(self) -> Iterator[WatchEvent]:
+        """Until the folder itself is gone."""
         while True:
-            yield self.next_event()
+            try:
+                event = self.next_event()
+            except ClosedError:
+                return
+            yield event
 
 
 class Files(Owner):
@@ -367,7 +372,8 @@ class Files(Owner):
         try:
             result = found.contents
             return [Match(text_out(match.path), match.line,
-                          (match.text or b"").decode("utf-8", "replace"))
+                          ctypes.string_at(match.text, match.text_size).decode("utf-8",
+                                                                               "replace"))
                     for match in result.matches[:result.count]], result.truncated
         finally:
             lib.cubby_grep_result_free(found)
@@ -389,41 +395,78 @@ class Files(Owner):
     def copy_in(self, host_path: Path, path: Path, **how: Any) -> None:
         """A file or tree of the host into the box, by the rules of `docker cp`. Keywords:
         archive (keep uid and gid), follow (a link as source), owner, user, timeout,
-        progress(bytes, total, files)."""
-        given = _copy_options(**how)
-        self._handle.wait(lib.cubby_copy_in, path_in(host_path, "the host's path"),
-                          path_in(path), ctypes.byref(given))
+        progress(bytes, total, files), which ends the copy when it returns False."""
+        source, target = path_in(host_path, "the host's path"), path_in(path)
+        with _Copy(**how) as copy:
+            copy.wait(lambda given: self._handle.call(lib.cubby_copy_in, source, target, given))
 
     def copy_out(self, path: Path, host_path: Path, **how: Any) -> None:
         """The other way. Keywords as for copy_in, but owner."""
-        given = _copy_options(**how)
-        self._handle.wait(lib.cubby_copy_out, path_in(path),
-                          path_in(host_path, "the host's path"), ctypes.byref(given))
+        source, target = path_in(path), path_in(host_path, "the host's path")
+        with _Copy(**how) as copy:
+            copy.wait(lambda given: self._handle.call(lib.cubby_copy_out, source, target, given))
 
     def copy_to(self, path: Path, other: Files, other_path: Path, **how: Any) -> None:
         """From this box into another. Keywords as for copy_in."""
-        given = _copy_options(**how)
         source, target = path_in(path), path_in(other_path)
 
-        def copy() -> int:  # the other box stays open as long as the call, not the wait
+        def call(given: Any) -> int:  # the other box stays open as long as the call
             pointer = other._handle.enter()
             try:
-                return self._handle.call(lib.cubby_copy_between, source, pointer, target,
-                                         ctypes.byref(given))
+                return self._handle.call(lib.cubby_copy_between, source, pointer, target, given)
             finally:
                 other._handle.leave()
 
-        waiting(copy)
+        with _Copy(**how) as copy:
+            copy.wait(call)
 
     def tar_in(self, fd: int, path: Path, **how: Any) -> None:
         """Unpacks a tar stream, compressed or not, from a descriptor into a folder."""
-        given = _copy_options(**how)
-        self._handle.wait(lib.cubby_tar_in, int(fd), path_in(path), ctypes.byref(given))
+        target = path_in(path)
+        with _Copy(**how) as copy:
+            copy.wait(lambda given: self._handle.call(lib.cubby_tar_in, int(fd), target, given))
 
     def tar_out(self, path: Path, fd: int, **how: Any) -> None:
         """A tar stream of a file or tree to a descriptor."""
-        given = _copy_options(**how)
-        self._handle.wait(lib.cubby_tar_out, path_in(path), int(fd), ctypes.byref(given))
+        source = path_in(path)
+        with _Copy(**how) as copy:
+            copy.wait(lambda given: self._handle.call(lib.cubby_tar_out, source, int(fd), given))
+
+
+class _Copy:
+    """The options of a copy, and its end: Ctrl-C and an error of `progress` end the copy
+    itself, not only the wait for it."""
+
+    def __init__(self, *, archive: bool = False, follow: bool = False, owner: str | None = None,
+                 user: str | None = None, timeout: float | None = None,
+                 progress: Callable[[int, int, int], object] | None = None) -> None:
+        self._progress = progress
+        self._ended = False
+        self._problem: BaseException | None = None
+        self._options = options(
+            _abi.CopyOptions, file=_file(user, timeout), archive=archive, follow=follow,
+            owner=text_in(owner, "the owner"), progress=_abi.COPY_PROGRESS_FN(self._go_on))
+
+    def _go_on(self, _: Any, done: int, total: int, files: int) -> bool:
+        if self._progress is not None and not self._ended:
+            try:
+                self._ended = self._progress(done, total, files) is False
+            except BaseException as problem:  # it goes to who asked for the copy
+                self._problem, self._ended = problem, True
+        return not self._ended
+
+    def wait(self, call: Callable[[Any], int]) -> None:
+        waiting(lambda: call(ctypes.byref(self._options)))
+
+    def __enter__(self) -> _Copy:
+        return self
+
+    def __exit__(self, kind: Any, problem: Any, _: Any) -> None:
+        if kind is None:
+            return
+        self._ended = True
+        if self._problem is not None and isinstance(problem, Error):
+            raise self._problem from None
 
 
 def _write_options(append: bool, parents: bool, exclusive: bool, sync: bool, mode: int | None,
@@ -439,18 +482,3 @@ def _search_options(max_results: int, user: str | None, timeout: float | None,
                     **more: Any) -> _abi.SearchOptions:
     return options(_abi.SearchOptions, file=_file(user, timeout),
                    max_results=count_in(max_results, "max_results", 1, RESULTS_MAX), **more)
-
-
-def _copy_options(*, archive: bool = False, follow: bool = False, owner: str | None = None,
-                  user: str | None = None, timeout: float | None = None,
-                  progress: Callable[[int, int, int], None] | None = None) -> _abi.CopyOptions:
-    callback = None
-    if progress is not None:
-        told = progress
-
-        def tell(_: Any, done: int, total: int, files: int) -> None:
-            told(done, total, files)
-
-        callback = _abi.COPY_PROGRESS_FN(tell)
-    return options(_abi.CopyOptions, file=_file(user, timeout), archive=archive, follow=follow,
-                   owner=text_in(owner, "the owner"), progress=callback)

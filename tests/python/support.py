@@ -66,7 +66,7 @@ def provider(home):
     made = []
 
     def make(**keys):
-        made.append(home.provider({**POOL, "pool": f"p{os.getpid()}-{len(made)}", **keys}))
+        made.append(home.provider({**POOL, "pool": f"p{os.getpid()}.{len(made)}", **keys}))
         return made[-1]
     yield make
     for one in made:

@@ -18,8 +18,8 @@ STRUCTS = {kind._name_: kind for _, kind in inspect.getmembers(_abi, inspect.isc
            if issubclass(kind, ctypes.Structure) and hasattr(kind, "_name_")}
 
 
-def code_of(*names):
-    text = "".join((INCLUDE / "cubby" / name).read_text() for name in names)
+def headers():
+    text = "".join(path.read_text() for path in sorted((INCLUDE / "cubby").glob("*.h")))
     return re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
 
 
@@ -89,7 +89,7 @@ def ctype_of(declaration, result=False):
 def declared():
     """{name: (result, arguments)} of every call in the headers."""
     found = {}
-    for part in code_of("cubby.h", "error.h").split(";"):
+    for part in headers().split(";"):
         match = re.search(r"CUBBY_API\s+(.*?)\b(cubby_\w+)\((.*)\)\s*$", " ".join(part.split()))
         if match:
             result, name, rest = match.groups()
@@ -116,9 +116,9 @@ def test_the_built_library_has_every_call():
 
 
 def test_every_struct_of_the_header_that_a_bound_call_uses_is_there():
-    used = {word for part in code_of("cubby.h").split(";") if "CUBBY_API" in part
+    used = {word for part in headers().split(";") if "CUBBY_API" in part
             for word in re.findall(r"\bcubby_\w+\b", part)}
-    named = set(re.findall(r"\}\s*(cubby_\w+);", " ".join(code_of("cubby.h", "error.h").split())))
+    named = set(re.findall(r"\}\s*(cubby_\w+);", " ".join(headers().split())))
     assert (used & named) - {"cubby_result"} <= set(STRUCTS)
 
 

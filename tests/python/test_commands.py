@@ -360,10 +360,11 @@ def test_ctrl_c_leaves_handles_in_order(script):  # noqa: F811
         home = cubby.Cubby()
         box = home.start("tiny", engine="fake", template=False)
         main = threading.main_thread().ident
+        kept = []  # no finalizer that would swallow the interrupt
         for i in range(20):
             try:
                 threading.Timer(0.0005 * i, signal.pthread_kill, (main, signal.SIGINT)).start()
-                box.exec(["echo", "x"])
+                kept.append(box.exec(["echo", "x"]))
                 time.sleep(0.1)
             except KeyboardInterrupt:
                 pass
