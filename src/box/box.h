@@ -84,6 +84,8 @@ int box_plan(
 int box_check_env(const char *const *env, cubby_error *err);
 /* `base` with the entries of `over` put over or behind it; the caller frees. */
 int box_merge_env(char *const *base, const char *const *over, char ***ret, cubby_error *err);
+/* CUBBY_E_INVALID with E2BIG, as the kernel says it of arguments. Returns -1. */
+int box_too_big(cubby_error *err, const char *what, size_t limit, const char *unit);
 void box_free_list(char **list);
 int box_copy_list(const char *const *list, char ***ret, cubby_error *err);
 
