@@ -322,7 +322,7 @@ CUBBY_API int cubby_box_processes(cubby_box *box, cubby_process **ret, size_t *r
 /*
  * The kept output of the box's command (the last 16 MiB), oldest first. Calls
  * `write` for each piece; a non-zero return ends the reading. With `follow` it
- * goes on until the box ends.
+ * goes on until the box ends or is removed; one that was not started is waited for.
  */
 typedef struct cubby_log_options {
         size_t size;

@@ -61,7 +61,7 @@ struct box_config {
 #define BOX_DISK_MIN (64ULL << 20)
 #define BOX_DISK_MAX (16ULL << 40)
 #define BOX_CPU_MILLI_MIN 10U
-#define BOX_CPU_MILLI_MAX 255000U
+#define BOX_CPU_MILLI_MAX 64000U /* as many processors as a machine can have */
 #define BOX_PIDS_MIN 16U
 #define BOX_PIDS_MAX 4000000U
 #define BOX_TIME_MAX_MS (366LL * 24 * 3600 * 1000)
