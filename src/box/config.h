@@ -55,6 +55,9 @@ struct box_config {
         int64_t created_ns;
 };
 
+/* "1" in the environment: boxes start where their VMM cannot be jailed, too. */
+#define BOX_WEAK_JAIL "CUBBY_WEAK_JAIL"
+
 /* Ranges of what a box may be. */
 #define BOX_MEMORY_MIN (64ULL << 20)
 #define BOX_MEMORY_MAX (1ULL << 42)
