@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import tarfile
 import time
+from pathlib import Path
 
 import pytest
 from conftest import Cubby, close_home, holders, wait_for
@@ -63,6 +64,28 @@ def full_home(tmp_path):
         assert close_home(cubby) == []
     finally:
         subprocess.run(["umount", "-l", mount], check=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_while_the_kernel_is_fetched(own_home, busybox_tar, tmp_path, number):
+    """A program in the place of apt-get never ends."""
+    own_home.ok("image", "import", busybox_tar, "--name", "busybox")
+    begun = tmp_path / "begun"
+    for name, script in (("apt-cache", "echo 'Depends: linux-image-6.1.0-1-cloud-amd64'"),
+                         ("apt-get", f"echo $$ >{begun}; exec sleep 100")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    if list(Path("/boot").glob("vmlinuz-*")):
+        pytest.skip("this host has a kernel in /boot: none is fetched")
+    client = own_home.popen("run", "--name", "never", "busybox", "true", start_new_session=True,
+                            env={"PATH": f"{tmp_path}:/usr/sbin:/usr/bin:/sbin:/bin"})
+    wait_for(begun.exists, 10, "the fetching")
+    assert own_home.ok("ps", "-a", "-q") == ""
+    start = time.monotonic()
+    os.killpg(client.pid, number)
+    client.communicate(timeout=10)
+    assert client.returncode in (-number, 128 + number) and time.monotonic() - start < 3
+    assert own_home.ok("ps", "-a", "-q") == ""
 
 
 def test_boxes_are_removed_from_a_full_disk_at_once(full_home):
