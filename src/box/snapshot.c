@@ -16,6 +16,7 @@
 
 #define INNER "snapshot"
 #define NAME_MAX_LENGTH 63
+#define NAME_WAIT_MS 60000
 
 static int check_name(cubby *host, const char *name, cubby_error *err)
 {
@@ -96,7 +97,7 @@ static int describe(const cubby_box *box, const char *name, struct template_mani
         return 0;
 }
 
-int box_snapshot(cubby_box *box, const char *name, cubby_error *err)
+static int save(cubby_box *box, const char *name, cubby_error *err)
 {
         cubby *host = box->cubby;
         char temporary[32];
@@ -119,6 +120,22 @@ int box_snapshot(cubby_box *box, const char *name, cubby_error *err)
         (void)dir_remove_at(home_folder(host->home, HOME_TMP), temporary, NULL);
         return result < 0 ? cubby_error_wrap(err, "saving box '%s' as '%s'", box->config.name, name)
                           : 0;
+}
+
+int box_snapshot(cubby_box *box, const char *name, cubby_error *err)
+{
+        char lock_name[NAME_MAX_LENGTH + 16];
+        int lock = -1;
+        if (check_name(box->cubby, name, err) < 0)
+                return -1;
+        /* of several who make one of this name the first has it */
+        (void)snprintf(lock_name, sizeof lock_name, "snapshot-%s", name);
+        if (home_lock_briefly(
+                    box->cubby->home, lock_name, deadline_after_ms(NAME_WAIT_MS), &lock, err) < 0)
+                return cubby_error_wrap(err, "saving box '%s' as '%s'", box->config.name, name);
+        int result = save(box, name, err);
+        home_unlock_briefly(box->cubby->home, lock_name, &lock);
+        return result;
 }
 
 /* What was saved can only go on where the same machine would be made. */
