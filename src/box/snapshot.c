@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/hex.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -44,8 +45,7 @@ static int random_key(char ret[TEMPLATE_KEY_SIZE], cubby_error *err)
         uint8_t bytes[32];
         if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
                 return cubby_error_errno(err, errno, "choosing a key");
-        for (size_t i = 0; i < sizeof bytes; i++)
-                (void)snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+        hex_encode(bytes, sizeof bytes, ret);
         return 0;
 }
 

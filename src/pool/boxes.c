@@ -4,6 +4,7 @@
 #include "pool/provider.h"
 
 #include "base/clock.h"
+#include "base/hex.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -100,8 +101,7 @@ static char *hex_label(const char *name, const uint8_t *bytes, size_t size)
         if (text == NULL)
                 return NULL;
         memcpy(text, name, length + 1);
-        for (size_t i = 0; i < size; i++)
-                (void)snprintf(text + length + 2 * i, 3, "%02x", bytes[i]);
+        hex_encode(bytes, size, text + length);
         return text;
 }
 
