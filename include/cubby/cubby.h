@@ -643,4 +643,7 @@ CUBBY_API int cubby_gc(cubby *cubby, uint64_t *ret_bytes, cubby_error *err);
 #ifdef __cplusplus
 }
 #endif
+/* Files, and what finds them and carries them over. */
+#include <cubby/files.h>
+
 #endif
