@@ -169,8 +169,10 @@ static int id_lock(
         cubby *host, const char *pool, const char *id, struct id_lock *lock, cubby_error *err)
 {
         (void)snprintf(lock->name, sizeof lock->name, "pool-%.40s-%.16s", pool, id);
-        return home_lock_briefly(
-                host->home, lock->name, deadline_after_ms(ID_LOCK_MS), &lock->fd, err);
+        if (home_lock_briefly(
+                    host->home, lock->name, deadline_after_ms(ID_LOCK_MS), &lock->fd, err) < 0)
+                return cubby_error_wrap(err, "another process acquires the same user and thread");
+        return 0;
 }
 
 static int end_box(
