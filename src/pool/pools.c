@@ -59,9 +59,11 @@ static json_t *box_json(const struct lease *lease, const struct lease_owner *sel
                 (json_int_t)(made_s < 0 ? 0 : made_s));
         if (box == NULL)
                 return NULL;
+        /* a time of another boot may be ahead */
+        int64_t warm_ms = now > lease->parked_ms ? now - lease->parked_ms : 0;
         if (lease->state == LEASE_PARKED)
-                (void)json_object_set_new(box, "warm_seconds",
-                        json_integer((json_int_t)(now - lease->parked_ms) / 1000));
+                (void)json_object_set_new(
+                        box, "warm_seconds", json_integer((json_int_t)warm_ms / 1000));
         if (lease->keyed) {
                 (void)json_object_set_new(box, "user", name_json(lease->user, lease->user_size));
                 (void)json_object_set_new(
