@@ -432,6 +432,13 @@ def test_the_box_ends_meanwhile(cubby, tmp_path):
     cubby.fails("cp", tmp_path / "big", "dying:/big", says="does not run")
 
 
+def test_nobody_reads_the_archive(cubby, box):
+    process = cubby.popen("cp", f"{box}:/bin", "-")
+    process.stdout.close()
+    assert process.wait(10) == 141
+    assert process.stderr.read() == b""
+
+
 def test_between_boxes(cubby, box, place, tree, tmp_path):
     cubby.ok("run", "-d", "--name", "other", "-m", "128M", "busybox", "sleep", "1000")
     cubby.ok("cp", tree, f"{box}:{place}")
