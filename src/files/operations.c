@@ -14,6 +14,9 @@ file_operation_fn *file_operation_find(uint16_t operation)
                 [FILE_REMOVE] = operate_remove,
                 [FILE_RENAME] = operate_rename,
                 [FILE_MAKE_FOLDER] = operate_make_folder,
+                [FILE_GLOB] = operate_search,
+                [FILE_GREP] = operate_search,
+                [FILE_WATCH] = operate_watch,
         };
         return operation < FILE_OPERATION_MAX ? operations[operation] : NULL;
 }
