@@ -65,10 +65,12 @@ static void *spawner_main(void *data)
         finish(agent, ready);
         for (;;) {
                 struct job *job = queue_wait(&agent->spawner_jobs);
-                if (job->kind == JOB_EXEC)
-                        run_exec(agent, job);
-                else
+                if (job->kind == JOB_RESUME) {
                         run_resume(agent, job);
+                        finish(agent, job); /* it left nothing to be tidied */
+                        continue;
+                }
+                run_exec(agent, job);
                 finish(agent, job);
                 spawner_prepare(&agent->spawner);
                 cgroups_tidy(&agent->cgroups);

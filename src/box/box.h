@@ -95,18 +95,19 @@ void box_make_name(char ret[64], bool numbered);
 
 /* disk.c: the program that makes disks, NULL when it is missing. */
 const char *box_find_mke2fs(void);
-/* `name` beneath dir_fd becomes an empty ext4 of this size. */
-int box_disk_make(
-        struct home *home, uint64_t size_bytes, int dir_fd, const char *name, cubby_error *err);
+/* The disk in a box's folder, its user's, whole or not at all: a copy of `from_fd`, or,
+ * with -1, an empty ext4 unless there is one. */
+int box_disk_place(
+        cubby *host, const struct box_config *config, int dir_fd, int from_fd, cubby_error *err);
 
 /* create.c */
 int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, cubby_error *err);
-/* What every box's folder holds: disk (a copy of `disk_fd`; -1: an empty one), config
- * and lock, given to the user of its slot. */
+/* What every box's folder holds: disk (a copy of `disk_fd`; -1: its first start makes
+ * it), config and lock, given to the user of its slot. */
 int box_fill_folder(
         cubby *host, const struct box_config *config, int dir_fd, int disk_fd, cubby_error *err);
 /* Record and folder of a box whose config is whole but for its slot; its disk is a
- * copy of `disk_fd` (-1: an empty one). `made_up`: another name may be chosen. The
+ * copy of `disk_fd` (-1: its first start makes it). `made_up`: another name may be chosen. The
  * caller holds the lock "boxes". */
 int box_record_new(cubby *host, struct box_config *config, bool made_up, int disk_fd,
         cubby_box **ret, cubby_error *err);

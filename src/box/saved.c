@@ -175,23 +175,12 @@ int saved_find(
         return cubby_error_set(err, problem.code, "%s", problem.message);
 }
 
-/* The disk of the same instant as the memory, in place of the empty one. */
-static int copy_disk(cubby_box *box, const struct template *template, cubby_error *err)
-{
-        AUTO_FD int disk =
-                openat(box->dir_fd, BOX_DISK_NAME, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-        struct stat info;
-        if (disk < 0 || fstat(disk, &info) < 0)
-                return cubby_error_errno(err, errno, "opening the box's disk");
-        if (!S_ISREG(info.st_mode) || ftruncate(disk, 0) < 0)
-                return cubby_error_errno(err, errno, "emptying the box's disk");
-        return file_copy_sparse(template->fds[TEMPLATE_DISK], disk, err);
-}
-
 int saved_prepare_clone(
         cubby_box *box, const struct template *template, struct shim_parts *parts, cubby_error *err)
 {
-        if (copy_disk(box, template, err) < 0 ||
+        /* the disk of the same instant as the memory */
+        if (box_disk_place(
+                    box->cubby, &box->config, box->dir_fd, template->fds[TEMPLATE_DISK], err) < 0 ||
                 saved_memory(box->cubby, &box->config, template, &parts->memory, err) < 0)
                 return -1;
         /* an open file of its own: the VMM moves the offset */

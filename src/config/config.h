@@ -16,6 +16,8 @@
 
 #define CONFIG_BYTES_MAX (1U << 20)
 #define CONFIG_ITEMS_MAX 1024U /* of a list or mapping */
+#define CONFIG_DEPTH_MAX 32U   /* lists and mappings within each other */
+#define CONFIG_ANCHORS_MAX 64U
 
 enum config_policy { CONFIG_SOFT, CONFIG_WAIT, CONFIG_REJECT, CONFIG_BURST };
 

@@ -101,7 +101,7 @@ static void give_back(struct pool *pool, bool keyed, struct pool_acquired *acqui
                 pool->source.forget_shared(pool->source.data, acquired->shared);
         acquired->shared = NULL;
         if (keyed)
-                (void)pool_release(pool, acquired->id, NULL);
+                pool_give_back(pool, acquired);
         else
                 pool_invalidate(pool, acquired->id, acquired->generation);
 }

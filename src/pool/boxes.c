@@ -281,6 +281,12 @@ static int boxes_open(void *data, const char *box_id, struct source_box *ret, cu
         return 0;
 }
 
+static int boxes_prepare(void *data, void *handle, cubby_error *err)
+{
+        (void)data;
+        return prepare(((struct pool_box *)handle)->box, err);
+}
+
 static int digit(char letter)
 {
         if (letter >= '0' && letter <= '9')
@@ -459,6 +465,7 @@ void boxes_source(cubby_provider *provider, struct pool_source *ret)
                 .open = boxes_open,
                 .list = boxes_list,
                 .check = boxes_check,
+                .prepare = boxes_prepare,
                 .closed = boxes_closed,
                 .park = boxes_park,
                 .destroy = boxes_destroy,
