@@ -331,11 +331,13 @@ class CubbyProvider(ProviderBase):
 
     def release(self, sandbox_id: str) -> None:
         self._sandboxes.pop(sandbox_id, None)
-        self._provider.release(sandbox_id)
+        if not self._provider.closed:  # else its boxes have ended
+            self._provider.release(sandbox_id)
 
     def reset(self) -> None:
         self._sandboxes.clear()
-        self._provider.reset()
+        if not self._provider.closed:
+            self._provider.reset()
 
     def shutdown(self) -> None:
         """Ends every box of this provider. May be called again."""
