@@ -68,3 +68,9 @@ def test_the_guides_code_is_that_of_the_examples(language, paths):
                             for depth in range(0, 20, 4)]
             assert any(indented in text for indented in at_any_depth for text in texts), \
                 f"{path}: not in any example:\n{block}"
+
+
+def test_the_readme(drained):
+    (block,) = blocks("README.md", "python")
+    out = run(drained, sys.executable, "-c", block)
+    assert re.match(r"\d+\.\d+\.", out)
