@@ -3,17 +3,19 @@
 #define GUEST_AGENT_H
 
 /*
- * The agent's three threads:
+ * The agent's threads:
  *   port     PID 1's first thread: frames, pipes, ends of commands. Never touches
  *            a disk, so it always answers.
  *   spawner  lives in the workload's namespaces: starts commands, does RESUME.
  *   worker   sync, lists, figures, power off.
+ *   file threads  see files.h.
  * They meet in queues; `wake` tells the port thread of finished work.
  */
 
 #include "cgroup.h"
 #include "console.h"
 #include "exec.h"
+#include "files.h"
 #include "port.h"
 #include "queue.h"
 #include "resume.h"
@@ -43,6 +45,8 @@ struct agent {
         struct identity_state identity;
         struct queue spawner_jobs, worker_jobs, done;
         int wake_fd;
+        struct files files;
+        bool files_more; /* they had something to send when they were last looked at */
 
         struct exec *execs[EXECS_MAX];
         size_t exec_count;
@@ -53,6 +57,7 @@ struct agent {
         enum phase thawed; /* the phase that FREEZE interrupted */
         uint64_t freeze_stream;
         bool freeze_syncing;
+        bool held; /* the workload is frozen; without a process there is nothing to freeze */
         int64_t freeze_at; /* FREEZE fails then if a command is still being started */
         int64_t stop_at;   /* STOPPING: kill what is left */
         bool stop_killed, stop_sent;

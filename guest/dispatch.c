@@ -50,6 +50,18 @@ static void hand_over(struct agent *agent, enum job_kind kind, const struct fram
         queue_push(kind == JOB_RESUME ? &agent->spawner_jobs : &agent->worker_jobs, job);
 }
 
+/* What runs in the box for its owner needs one, and a box that goes on. */
+static bool may_begin(struct agent *agent, const struct frame *frame)
+{
+        if (agent->phase != PHASE_BOOTED && agent->phase != PHASE_STOPPING)
+                return true;
+        refuse(agent, frame->stream,
+                agent->phase == PHASE_BOOTED ? CUBBY_E_STATE : CUBBY_E_SHUTDOWN,
+                agent->phase == PHASE_BOOTED ? "the box has not been resumed yet"
+                                             : "the box is shutting down");
+        return false;
+}
+
 static void begin_exec(struct agent *agent, const struct frame *frame)
 {
         struct reader reader = reader_over(frame->payload, frame->length);
@@ -59,13 +71,8 @@ static void begin_exec(struct agent *agent, const struct frame *frame)
                 refuse(agent, frame->stream, CUBBY_E_INVALID, "EXEC has a bad layout");
                 return;
         }
-        if (agent->phase == PHASE_BOOTED || agent->phase == PHASE_STOPPING) {
-                refuse(agent, frame->stream,
-                        agent->phase == PHASE_BOOTED ? CUBBY_E_STATE : CUBBY_E_SHUTDOWN,
-                        agent->phase == PHASE_BOOTED ? "the box has not been resumed yet"
-                                                     : "the box is shutting down");
+        if (!may_begin(agent, frame))
                 return;
-        }
         if (find_exec(agent, frame->stream) != NULL) {
                 ignore(agent, frame, "the stream is in use");
                 return;
@@ -143,12 +150,14 @@ static void begin_freeze(struct agent *agent, const struct frame *frame)
         agent->freeze_stream = frame->stream;
         agent->freeze_syncing = false;
         agent->freeze_at = deadline_after_ms(FREEZE_START_MS);
+        files_pause(&agent->files, true);
         dispatch_freeze(agent, clock_monotonic_ms());
 }
 
-static bool is_starting(const struct agent *agent)
+/* Something is under way that must not be cut in two. */
+static bool is_between(struct agent *agent)
 {
-        if (agent->resuming > 0)
+        if (agent->resuming > 0 || files_busy(&agent->files))
                 return true;
         for (size_t i = 0; i < agent->exec_count; i++)
                 if (agent->execs[i]->job != NULL)
@@ -156,9 +165,18 @@ static bool is_starting(const struct agent *agent)
         return false;
 }
 
+static void let_go(struct agent *agent)
+{
+        if (agent->held)
+                (void)cgroups_freeze(&agent->cgroups, false);
+        agent->held = false;
+        files_pause(&agent->files, false);
+}
+
 /*
  * A command that is being started has to be through: frozen in between it would
- * hold the spawner, whom RESUME needs, until a thaw that comes after RESUME.
+ * hold the spawner, whom RESUME needs, until a thaw that comes after RESUME. File calls
+ * have to have come to a place where they may stop.
  */
 void dispatch_freeze(struct agent *agent, int64_t now)
 {
@@ -166,12 +184,13 @@ void dispatch_freeze(struct agent *agent, int64_t now)
                 return;
         struct job *job = NULL;
         cubby_error error = {0};
-        if (is_starting(agent)) {
+        if (is_between(agent)) {
                 if (now < agent->freeze_at)
                         return;
                 (void)cubby_error_set(
                         &error, CUBBY_E_BUSY, "what the box is doing does not come to an end");
-        } else if (cgroups_freeze(&agent->cgroups, true) < 0) {
+        } else if ((agent->held = cgroups_populated(&agent->cgroups)) &&
+                cgroups_freeze(&agent->cgroups, true) < 0) {
                 (void)cubby_error_errno(&error, errno, "freezing the workload");
         } else if ((job = job_new(JOB_SYNC, agent->freeze_stream, NULL, 0)) == NULL) {
                 (void)cubby_error_no_memory(&error);
@@ -181,7 +200,7 @@ void dispatch_freeze(struct agent *agent, int64_t now)
                 queue_push(&agent->worker_jobs, job);
                 return;
         }
-        (void)cgroups_freeze(&agent->cgroups, false);
+        let_go(agent);
         agent->phase = agent->thawed;
         send_error(&agent->port, agent->freeze_stream, &error);
 }
@@ -189,7 +208,7 @@ void dispatch_freeze(struct agent *agent, int64_t now)
 static void thaw(struct agent *agent)
 {
         if (agent->phase == PHASE_FROZEN) {
-                (void)cgroups_freeze(&agent->cgroups, false);
+                let_go(agent);
                 agent->phase = agent->thawed;
         }
 }
@@ -204,7 +223,7 @@ static void begin_stop(struct agent *agent, const struct frame *frame)
         }
         bool main_told = false;
         if (agent->phase == PHASE_FREEZING) {
-                (void)cgroups_freeze(&agent->cgroups, false);
+                let_go(agent);
                 agent->freeze_syncing = false;
         }
         agent->phase = PHASE_STOPPING;
@@ -243,11 +262,12 @@ void dispatch_stop(struct agent *agent, int64_t now)
                 if (populated && !main_gone && now < agent->stop_at)
                         return;
                 cgroups_kill(&agent->cgroups);
+                files_cancel(&agent->files);
                 agent->stop_killed = true;
                 agent->stop_at = deadline_after_ms(STOP_KILL_MS);
                 return;
         }
-        bool told = agent->exec_count == 0 && port_idle(&agent->port);
+        bool told = agent->exec_count == 0 && agent->files.count == 0 && port_idle(&agent->port);
         if ((populated || !told) && now < agent->stop_at)
                 return;
         struct job *job = job_new(JOB_POWER_OFF, 0, NULL, 0);
@@ -269,6 +289,10 @@ static void control_frame(struct agent *agent, const struct frame *frame)
                 return;
         case FRAME_EXEC:
                 begin_exec(agent, frame);
+                return;
+        case FRAME_FILE_CALL:
+                if (may_begin(agent, frame))
+                        files_begin(&agent->files, &agent->port, frame);
                 return;
         case FRAME_PROCESSES:
                 hand_over(agent, JOB_PROCESSES, frame);
@@ -314,7 +338,12 @@ void dispatch_frame(struct agent *agent, const struct frame *frame)
                 (void)port_send(&agent->port, FRAME_THAWED, 0, frame->stream, NULL, 0);
                 return;
         }
-        if (frame->type >= FRAME_DATA && frame->type <= FRAME_CANCEL && frame->type != FRAME_EXIT)
+        bool of_stream = frame->type == FRAME_FILE_ENTRY ||
+                (frame->type >= FRAME_DATA && frame->type <= FRAME_CANCEL &&
+                        frame->type != FRAME_EXIT);
+        if (of_stream && files_frame(&agent->files, frame))
+                return;
+        if (of_stream)
                 exec_frame(agent, frame);
         else
                 control_frame(agent, frame);
@@ -326,12 +355,17 @@ static void resumed(struct agent *agent, struct job *job)
                 send_error(&agent->port, job->stream, &job->error);
                 return;
         }
-        if (agent->port.session != job->session)
+        if (agent->port.session != job->session) {
                 for (size_t i = 0; i < agent->exec_count; i++)
                         exec_orphan(agent->execs[i]);
+                files_orphan(&agent->files);
+        }
         agent->port.session = job->session;
         (void)port_send(
                 &agent->port, FRAME_RESUMED, 0, job->stream, job->reply.data, job->reply.size);
+        /* answered before anything else runs, the workload and its thaw included */
+        (void)port_fill(&agent->port);
+        port_flush(&agent->port);
         thaw(agent);
         if (agent->phase == PHASE_BOOTED)
                 agent->phase = PHASE_RUNNING;

@@ -71,6 +71,8 @@ static int wait_ms(const struct agent *agent, const struct watch *watch)
                 }
         if (agent->phase == PHASE_FREEZING && agent->freeze_at < next)
                 next = agent->freeze_at;
+        if (!is_quiet(agent) && agent->files_more && !port_pending(&agent->port))
+                return 0;
         int left = deadline_left_ms(next);
         int tick = watch->absent ? ABSENT_TICK_MS : -1;
         if (agent->phase == PHASE_STOPPING && !agent->stop_sent)
@@ -142,8 +144,9 @@ static void handle_exec_events(struct agent *agent, struct watch *watch)
 static void pump(struct agent *agent)
 {
         for (int round = 0; round < PUMP_ROUNDS; round++) {
-                bool moved = false;
                 (void)port_fill(&agent->port);
+                bool moved = files_pump(&agent->files, &agent->port);
+                agent->files_more = moved;
                 for (size_t i = 0; i < agent->exec_count; i++)
                         moved |= exec_pump(
                                 agent->execs[(agent->turn + i) % agent->exec_count], &agent->port);

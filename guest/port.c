@@ -125,17 +125,22 @@ uint8_t *port_data_room(struct port *port, size_t *ret_size)
         return port->out + port->out_end + FRAME_HEADER_SIZE;
 }
 
-void port_data_done(struct port *port, uint64_t stream, uint16_t channel, size_t size)
+void port_bulk_done(struct port *port, uint16_t type, uint16_t flags, uint64_t stream, size_t size)
 {
         const struct frame frame = {
                 .length = (uint32_t)size,
-                .type = FRAME_DATA,
-                .flags = channel,
+                .type = type,
+                .flags = flags,
                 .session = port->session,
                 .stream = stream,
         };
         frame_encode_header(port->out + port->out_end, &frame);
         port->out_end += FRAME_HEADER_SIZE + size;
+}
+
+void port_data_done(struct port *port, uint64_t stream, uint16_t channel, size_t size)
+{
+        port_bulk_done(port, FRAME_DATA, channel, stream, size);
 }
 
 void port_flush(struct port *port)

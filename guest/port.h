@@ -52,6 +52,8 @@ bool port_fill(struct port *port);
 /* Room for the payload of one DATA frame: where to read to and how much; NULL when
  * `out` has no room (then write first). */
 uint8_t *port_data_room(struct port *port, size_t *ret_size);
+/* The frame around what was put there. */
+void port_bulk_done(struct port *port, uint16_t type, uint16_t flags, uint64_t stream, size_t size);
 void port_data_done(struct port *port, uint64_t stream, uint16_t channel, size_t size);
 
 /* Writes until all is written or the other end stops taking. */

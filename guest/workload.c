@@ -128,19 +128,28 @@ static int start_init(struct workload *workload, cubby_error *err)
 int workload_enter(
         struct workload *ret, struct cgroups *cgroups, const struct log *log, cubby_error *err)
 {
-        struct workload workload = {
-                .init_pid = -1, .init_pidfd = -1, .proc_fd = -1, .files_fd = -1, .random_fd = -1};
+        struct workload workload = {.init_pid = -1,
+                .init_pidfd = -1,
+                .proc_fd = -1,
+                .files_fd = -1,
+                .random_fd = -1,
+                .mounts_fd = -1,
+                .root_fd = -1};
         workload.random_fd = open("/dev/random", O_RDWR | O_CLOEXEC);
         if (workload.random_fd < 0)
                 return cubby_error_errno(err, errno, "opening /dev/random");
         if (unshare(CLONE_FS | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWCGROUP) < 0)
                 return cubby_error_errno(err, errno, "making the workload's namespaces");
+        workload.mounts_fd = open("/proc/thread-self/ns/mnt", O_RDONLY | O_CLOEXEC);
+        if (workload.mounts_fd < 0)
+                return cubby_error_errno(err, errno, "opening the workload's namespace");
         if (cgroups_finish(cgroups, err) < 0 || enter_root(err) < 0 ||
                 mounts_folder("/proc", 0555, err) < 0 || bound_capabilities(err) < 0 ||
                 start_init(&workload, err) < 0 || mounts_devices(err) < 0 || mounts_masks(err) < 0)
                 return -1;
+        workload.root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
         workload.proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (workload.proc_fd < 0)
+        if (workload.root_fd < 0 || workload.proc_fd < 0)
                 return cubby_error_errno(err, errno, "opening the box's /proc");
         workload.files_fd = mounts_files(log, err);
         if (workload.files_fd < 0)

@@ -5,7 +5,8 @@
 /*
  * The world of the workload: mount, pid, ipc, host name and cgroup namespaces,
  * whose root is the overlay. One thread of the agent, the spawner, enters it; its
- * children are born there, and the agent and its files do not exist in it.
+ * children are born there, and the agent and its files do not exist in it. The file threads
+ * follow it into its mounts alone.
  */
 
 #include "base/error.h"
@@ -20,6 +21,8 @@ struct workload {
         int proc_fd;    /* the workload's /proc */
         int files_fd;   /* folder of the files that RESUME writes */
         int random_fd;
+        int mounts_fd; /* the workload's mount namespace */
+        int root_fd;   /* its root, O_PATH */
 };
 
 /* On the spawner thread, once. What an odd image makes impossible (its /etc is a

@@ -108,7 +108,8 @@ bool connection_has_frame(const struct connection *connection)
 
 static bool is_bulk(uint16_t type)
 {
-        return type == FRAME_DATA || type == FRAME_EOF || type == FRAME_EXIT || type == FRAME_ERROR;
+        return type == FRAME_DATA || type == FRAME_EOF || type == FRAME_EXIT ||
+                type == FRAME_ERROR || type == FRAME_FILE_ENTRY || type == FRAME_FILE_REPLY;
 }
 
 static size_t queue_size(const struct frame_queue *queue)

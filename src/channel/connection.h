@@ -6,7 +6,7 @@
  * Frames over one non-blocking stream socket. No call waits.
  *
  * Outgoing frames wait in two lines. Frames whose order counts within their
- * stream (DATA, EOF, EXIT, ERROR: "bulk") keep their order; all others
+ * stream (DATA, EOF, EXIT, ERROR, FILE_ENTRY, FILE_REPLY: "bulk") keep their order; all others
  * ("control") overtake them at the next frame boundary. Each line has a ceiling.
  */
 

@@ -67,6 +67,8 @@ bool frame_type_from_guest(uint16_t type)
         case FRAME_EXIT:
         case FRAME_PROCESS_LIST:
         case FRAME_METRICS_REPLY:
+        case FRAME_FILE_REPLY:
+        case FRAME_FILE_ENTRY:
                 return true;
         default:
                 return false;
@@ -104,6 +106,9 @@ const char *frame_type_name(uint16_t type)
                 {FRAME_PROCESS_LIST, "PROCESS_LIST"},
                 {FRAME_METRICS, "METRICS"},
                 {FRAME_METRICS_REPLY, "METRICS_REPLY"},
+                {FRAME_FILE_CALL, "FILE_CALL"},
+                {FRAME_FILE_REPLY, "FILE_REPLY"},
+                {FRAME_FILE_ENTRY, "FILE_ENTRY"},
                 {FRAME_SHIM_STATUS, "SHIM_STATUS"},
                 {FRAME_SHIM_STATUS_REPLY, "SHIM_STATUS_REPLY"},
                 {FRAME_SHIM_ATTACH, "SHIM_ATTACH"},

@@ -72,6 +72,12 @@ enum frame_type {
         FRAME_METRICS = 43,       /* host */
         FRAME_METRICS_REPLY = 44, /* agent: message_metrics */
 
+        /* Files, see wire/files.h: FILE_CALL opens a stream, FILE_REPLY or ERROR ends it. */
+        FRAME_FILE_CALL = 48,  /* host: message_file_call */
+        FRAME_FILE_REPLY = 49, /* agent: the result; last frame of the stream */
+        FRAME_FILE_ENTRY = 50, /* both: one result of many, in order with DATA and under the
+                                  credit of its channel */
+
         /* Client and shim only; from a guest they are violations. */
         FRAME_SHIM_STATUS = 128,       /* client */
         FRAME_SHIM_STATUS_REPLY = 129, /* shim: message_status */

@@ -89,7 +89,8 @@ static void test_types_from_guest(void **state)
 {
         static const uint16_t allowed[] = {FRAME_HELLO, FRAME_RESUMED, FRAME_PONG, FRAME_ERROR,
                 FRAME_FROZEN, FRAME_THAWED, FRAME_OK, FRAME_EXEC_STARTED, FRAME_DATA, FRAME_EOF,
-                FRAME_CREDIT, FRAME_EXIT, FRAME_PROCESS_LIST, FRAME_METRICS_REPLY};
+                FRAME_CREDIT, FRAME_EXIT, FRAME_PROCESS_LIST, FRAME_METRICS_REPLY, FRAME_FILE_REPLY,
+                FRAME_FILE_ENTRY};
         size_t count = 0;
         for (uint32_t type = 0; type <= 0xffff; type++)
                 if (frame_type_from_guest((uint16_t)type)) {

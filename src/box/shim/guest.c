@@ -8,6 +8,7 @@
  */
 #include "base/clock.h"
 #include "box/shim/shim.h"
+#include "wire/files.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -107,7 +108,7 @@ static bool on_credit(struct stream *stream, const struct frame *frame)
                 bytes == 0 || bytes > STREAM_WINDOW - stream->window[CHANNEL_STDIN])
                 return false;
         stream->window[CHANNEL_STDIN] += bytes;
-        if (stream->kind == STREAM_EXEC)
+        if (stream->kind == STREAM_EXEC || stream->kind == STREAM_FILE)
                 pass_on(stream, frame);
         return true;
 }
@@ -155,6 +156,38 @@ static bool on_exec_frame(struct shim *shim, struct stream *stream, const struct
                 return on_started(shim, stream, frame);
         case FRAME_EXIT:
                 return on_exit(shim, stream, frame);
+        default:
+                return false;
+        }
+}
+
+/* Frames of a file call. False: a violation. */
+static bool on_file_frame(struct shim *shim, struct stream *stream, const struct frame *frame)
+{
+        uint32_t need = frame->type == FRAME_DATA ? FILE_DATA_OUT : FILE_ENTRIES_OUT;
+        switch (frame->type) {
+        case FRAME_DATA:
+        case FRAME_FILE_ENTRY:
+                if ((stream->traffic & need) == 0 || frame->length == 0 ||
+                        (frame->type == FRAME_DATA && frame->flags != CHANNEL_STDOUT) ||
+                        frame->length > FRAME_DATA_MAX)
+                        return false;
+                if (frame->length > stream->window[CHANNEL_STDOUT]) {
+                        broken(shim, "more results than it was allowed to send");
+                        return true;
+                }
+                stream->window[CHANNEL_STDOUT] -= frame->length;
+                pass_on(stream, frame);
+                return true;
+        case FRAME_CREDIT:
+                return (stream->traffic & (FILE_DATA_IN | FILE_ENTRIES_IN)) != 0 &&
+                        on_credit(stream, frame);
+        case FRAME_FILE_REPLY:
+                if (frame->length > FILE_REPLY_MAX)
+                        return false;
+                pass_on(stream, frame);
+                stream_end(shim, stream);
+                return true;
         default:
                 return false;
         }
@@ -286,6 +319,8 @@ static bool accept_frame(struct shim *shim, const struct frame *frame)
         if (stream->kind == STREAM_EXEC || stream->kind == STREAM_MAIN ||
                 stream->kind == STREAM_WARM)
                 return on_exec_frame(shim, stream, frame);
+        if (stream->kind == STREAM_FILE)
+                return on_file_frame(shim, stream, frame);
         return on_reply(shim, stream, frame);
 }
 

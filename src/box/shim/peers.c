@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "box/shim/shim.h"
+#include "wire/files.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -77,7 +78,8 @@ static const char *not_now(const struct shim *shim, uint16_t type, int *ret_code
         *ret_code = CUBBY_E_STATE;
         if (shim->phase < PHASE_RUNNING)
                 return "the box is still starting";
-        if (shim->phase != PHASE_RUNNING || (shim->stopping && type == FRAME_EXEC))
+        if (shim->phase != PHASE_RUNNING ||
+                (shim->stopping && (type == FRAME_EXEC || type == FRAME_FILE_CALL)))
                 return "the box is stopping";
         if (shim->paused)
                 return "the box is paused";
@@ -97,14 +99,45 @@ static bool exec_is_valid(const struct frame *frame, uint32_t *ret_flags)
         return valid;
 }
 
+static bool file_call_is_valid(const struct frame *frame, uint32_t *ret_traffic)
+{
+        struct message_file_call call;
+        if (!message_file_call_decode(
+                    (struct slice){.data = frame->payload, .size = frame->length}, &call))
+                return false;
+        *ret_traffic = file_traffic(call.operation);
+        return true;
+}
+
+static bool request_is_valid(
+        const struct frame *frame, uint32_t *ret_exec_flags, uint32_t *ret_traffic)
+{
+        switch (frame->type) {
+        case FRAME_EXEC:
+                return exec_is_valid(frame, ret_exec_flags);
+        case FRAME_FILE_CALL:
+                return file_call_is_valid(frame, ret_traffic);
+        case FRAME_PING:
+                return frame->length <= PING_MAX;
+        default:
+                return frame->length == 0;
+        }
+}
+
+static enum stream_kind kind_of(uint16_t type)
+{
+        return type == FRAME_EXEC         ? STREAM_EXEC
+                : type == FRAME_FILE_CALL ? STREAM_FILE
+                                          : STREAM_REQUEST;
+}
+
 /* A request that the agent answers, on a new stream. */
 static enum verdict forward_request(
         struct shim *shim, struct peer *peer, const struct frame *frame, uint16_t reply)
 {
         uint32_t exec_flags = 0;
-        if (frame->type == FRAME_EXEC               ? !exec_is_valid(frame, &exec_flags)
-                        : frame->type == FRAME_PING ? frame->length > PING_MAX
-                                                    : frame->length != 0)
+        uint32_t traffic = 0;
+        if (!request_is_valid(frame, &exec_flags, &traffic))
                 return BAD;
         if (shim->saver != NULL || shim->freeze_sent)
                 return HELD;
@@ -112,8 +145,7 @@ static enum verdict forward_request(
         const char *reason = not_now(shim, frame->type, &code);
         struct stream *stream = NULL;
         if (reason == NULL) {
-                stream = stream_open(shim, peer, frame->stream,
-                        frame->type == FRAME_EXEC ? STREAM_EXEC : STREAM_REQUEST);
+                stream = stream_open(shim, peer, frame->stream, kind_of(frame->type));
                 code = CUBBY_E_BUSY;
                 reason = "too many requests at once";
         }
@@ -123,6 +155,7 @@ static enum verdict forward_request(
         }
         stream->reply = reply;
         stream->exec_flags = exec_flags;
+        stream->traffic = traffic;
         if (frame->type == FRAME_PING) {
                 stream->ping_size = (uint8_t)frame->length;
                 memcpy(stream->ping, frame->payload, frame->length);
@@ -162,15 +195,41 @@ static bool exec_frame_is_valid(const struct stream *stream, const struct frame 
         }
 }
 
-/* A frame of a running command of this client. */
-static enum verdict forward_exec_frame(
+static bool file_frame_is_valid(const struct stream *stream, const struct frame *frame)
+{
+        struct slice payload = {.data = frame->payload, .size = frame->length};
+        uint32_t need = frame->type == FRAME_DATA ? FILE_DATA_IN : FILE_ENTRIES_IN;
+        uint32_t number = 0;
+        switch (frame->type) {
+        case FRAME_DATA:
+        case FRAME_FILE_ENTRY:
+                return (stream->traffic & need) != 0 && frame->flags == CHANNEL_STDIN &&
+                        payload.size > 0 && payload.size <= FRAME_DATA_MAX &&
+                        payload.size <= stream->window[CHANNEL_STDIN];
+        case FRAME_EOF:
+                return (stream->traffic & (FILE_DATA_IN | FILE_ENTRIES_IN)) != 0 &&
+                        frame->flags == CHANNEL_STDIN && payload.size == 0;
+        case FRAME_CREDIT:
+                return frame->flags == CHANNEL_STDOUT && message_u32_decode(payload, &number) &&
+                        number <= STREAM_WINDOW - stream->window[CHANNEL_STDOUT];
+        case FRAME_CANCEL:
+                return payload.size == 0;
+        default:
+                return false;
+        }
+}
+
+/* A frame of a running command, or of a file call, of this client. */
+static enum verdict forward_stream_frame(
         struct shim *shim, struct stream *stream, const struct frame *frame)
 {
-        if (stream->kind != STREAM_EXEC || !exec_frame_is_valid(stream, frame))
+        if (stream->kind == STREAM_EXEC               ? !exec_frame_is_valid(stream, frame)
+                        : stream->kind == STREAM_FILE ? !file_frame_is_valid(stream, frame)
+                                                      : true)
                 return BAD;
         if (frame->type != FRAME_CANCEL && guest_is_full(shim))
                 return HELD;
-        if (frame->type == FRAME_DATA)
+        if (frame->type == FRAME_DATA || frame->type == FRAME_FILE_ENTRY)
                 stream->window[CHANNEL_STDIN] -= frame->length;
         else if (frame->type == FRAME_CREDIT)
                 stream->window[frame->flags] += load_u32(frame->payload);
@@ -195,7 +254,8 @@ static uint16_t reply_to(uint16_t type)
 
 static bool begins_stream(uint16_t type)
 {
-        return type == FRAME_EXEC || reply_to(type) != 0 || type >= FRAME_SHIM_STATUS;
+        return type == FRAME_EXEC || type == FRAME_FILE_CALL || reply_to(type) != 0 ||
+                type >= FRAME_SHIM_STATUS;
 }
 
 static enum verdict take_frame(struct shim *shim, struct peer *peer, const struct frame *frame)
@@ -225,10 +285,11 @@ static enum verdict take_frame(struct shim *shim, struct peer *peer, const struc
         }
         struct stream *stream = stream_of_peer(peer, frame->stream);
         if (stream != NULL)
-                return forward_exec_frame(shim, stream, frame);
+                return forward_stream_frame(shim, stream, frame);
         /* It may have crossed the end of its stream on the way. */
         bool may_be_late = has_channel || frame->type == FRAME_RESIZE ||
-                frame->type == FRAME_SIGNAL || frame->type == FRAME_CANCEL;
+                frame->type == FRAME_SIGNAL || frame->type == FRAME_CANCEL ||
+                frame->type == FRAME_FILE_ENTRY;
         return may_be_late && frame->stream <= peer->last_stream ? TAKEN : BAD;
 }
 

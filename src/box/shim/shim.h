@@ -61,7 +61,7 @@ struct shim_options {
 struct shim;
 struct peer;
 
-enum stream_kind { STREAM_REQUEST, STREAM_EXEC, STREAM_MAIN, STREAM_WARM, STREAM_OWN };
+enum stream_kind { STREAM_REQUEST, STREAM_EXEC, STREAM_FILE, STREAM_MAIN, STREAM_WARM, STREAM_OWN };
 
 struct stream {
         struct stream *next_in_bucket;
@@ -74,6 +74,7 @@ struct stream {
         uint8_t ping_size;
         uint8_t ping[PING_MAX];
         uint32_t exec_flags;
+        uint32_t traffic; /* of a file call: what may travel */
         bool started;
         bool ended[CHANNEL_COUNT];
         uint32_t window[CHANNEL_COUNT]; /* bytes that may still be sent */

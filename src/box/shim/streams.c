@@ -81,7 +81,7 @@ void stream_end(struct shim *shim, struct stream *stream)
 }
 
 /*
- * The client is gone. Its commands are cancelled, except detached ones; all its
+ * The client is gone. Its commands and file calls are cancelled, except detached ones; all its
  * streams stay known until the agent has ended them, so that what still comes
  * on them is expected and not a violation.
  */
@@ -89,7 +89,8 @@ void streams_leave(struct shim *shim, struct peer *peer)
 {
         while (peer->streams != NULL) {
                 struct stream *stream = peer->streams;
-                if (stream->kind == STREAM_EXEC && (stream->exec_flags & EXEC_DETACH) == 0)
+                if (stream->kind == STREAM_FILE ||
+                        (stream->kind == STREAM_EXEC && (stream->exec_flags & EXEC_DETACH) == 0))
                         (void)guest_send(shim, FRAME_CANCEL, 0, stream->id, NULL, 0);
                 leave_peer(stream);
         }
