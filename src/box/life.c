@@ -29,14 +29,26 @@ static int open_lock(const cubby_box *box, cubby_error *err)
         return fd;
 }
 
+/* A shim that is just taking the lock over has this record only. */
+static bool shim_lives(int lock_fd)
+{
+        struct flock record = BOX_ALIVE_RECORD;
+        return fcntl(lock_fd, F_OFD_GETLK, &record) == 0 && record.l_type != F_UNLCK;
+}
+
 int box_lock(const cubby_box *box, int64_t deadline_ms, int *ret_fd, cubby_error *err)
 {
         AUTO_FD int fd = open_lock(box, err);
         if (fd < 0)
                 return -1;
-        while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-                if (errno != EWOULDBLOCK && errno != EINTR)
+        for (;;) {
+                bool got = flock(fd, LOCK_EX | LOCK_NB) == 0;
+                if (got && !shim_lives(fd))
+                        break;
+                if (!got && errno != EWOULDBLOCK && errno != EINTR)
                         return cubby_error_errno(err, errno, "locking box %.12s", box->id);
+                if (got)
+                        (void)flock(fd, LOCK_UN);
                 if (deadline_left_ms(deadline_ms) == 0)
                         return cubby_error_set(
                                 err, CUBBY_E_STATE, "box %.12s is already running", box->id);
@@ -60,6 +72,10 @@ int box_life(const cubby_box *box, enum box_life *ret, cubby_error *err)
         if (flock(fd, LOCK_SH | LOCK_NB) < 0) {
                 if (errno != EWOULDBLOCK)
                         return cubby_error_errno(err, errno, "probing box %.12s", box->id);
+                *ret = BOX_ALIVE;
+                return 0;
+        }
+        if (shim_lives(fd)) {
                 *ret = BOX_ALIVE;
                 return 0;
         }
