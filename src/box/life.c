@@ -6,11 +6,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -87,13 +89,16 @@ int box_life(const cubby_box *box, enum box_life *ret, cubby_error *err)
 int box_write_quickly(int dir_fd, const char *name, const void *data, size_t size, cubby_error *err)
 {
         char temporary[64];
-        (void)snprintf(temporary, sizeof temporary, ".%.32s.%lx", name, (unsigned long)getpid());
-        /* the folder is the box's: what was planted there goes, it is never written to */
-        (void)unlinkat(dir_fd, temporary, 0);
+        uint64_t number = 0;
+        /* the folder is the box's: nobody in it can guess the name and have something there */
+        if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
+                return cubby_error_errno(err, errno, "choosing a name for '%s'", name);
+        (void)snprintf(temporary, sizeof temporary, ".%.32s.%016" PRIx64, name, number);
         AUTO_FD int fd = openat(
                 dir_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0 || write_whole(fd, data, size) < 0 ||
-                renameat(dir_fd, temporary, dir_fd, name) < 0) {
+        if (fd < 0)
+                return cubby_error_errno(err, errno, "writing '%s'", name);
+        if (write_whole(fd, data, size) < 0 || renameat(dir_fd, temporary, dir_fd, name) < 0) {
                 int saved = errno;
                 (void)unlinkat(dir_fd, temporary, 0);
                 return cubby_error_errno(err, saved, "writing '%s'", name);
