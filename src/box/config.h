@@ -11,6 +11,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -23,6 +24,8 @@
 #define BOX_LOG_OLD_NAME "log.1" /* the segment before */
 #define BOX_EXIT_NAME "exit"
 #define BOX_LOCK_NAME "lock" /* the shim holds flock LOCK_EX on it until `exit` is there */
+/* And this open file description lock (fcntl), from before it has the flock for itself. */
+#define BOX_ALIVE_RECORD ((struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1})
 #define BOX_CONFIG_NAME "config.json"
 
 struct box_config {
