@@ -24,6 +24,9 @@
 #define BOX_EXIT_NAME "exit"
 #define BOX_LOCK_NAME "lock" /* the shim holds flock LOCK_EX on it until `exit` is there */
 #define BOX_CONFIG_NAME "config.json"
+#define BOX_SPARE_NAME                                                          \
+        "spare" /* it waits to be claimed; whoever removes it decides: the shim \
+                   when a claim comes, or who wants the box no more */
 
 struct box_config {
         char *id;
