@@ -473,6 +473,8 @@ typedef struct cubby_acquire_options {
         size_t thread_size;
         int64_t timeout_ms; /* 0: acquire_timeout of the configuration */
         const char *trace;  /* appears in log lines of this acquire; NULL: none */
+        bool no_user;       /* of a thread that nobody is known for: `user` is empty, the token
+                               is that of the user "None", with whom it never shares a box */
 } cubby_acquire_options;
 
 typedef struct cubby_acquired {
@@ -645,5 +647,7 @@ CUBBY_API int cubby_gc(cubby *cubby, uint64_t *ret_bytes, cubby_error *err);
 #endif
 /* Files, and what finds them and carries them over. */
 #include <cubby/files.h>
+#include <cubby/copy.h>
+#include <cubby/search.h>
 
 #endif
