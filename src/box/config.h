@@ -27,6 +27,9 @@
 /* And this open file description lock (fcntl), from before it has the flock for itself. */
 #define BOX_ALIVE_RECORD ((struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1})
 #define BOX_CONFIG_NAME "config.json"
+#define BOX_SPARE_NAME                                                          \
+        "spare" /* it waits to be claimed; whoever removes it decides: the shim \
+                   when a claim comes, or who wants the box no more */
 
 struct box_config {
         char *id;

@@ -16,7 +16,6 @@ DEFINE_AUTO(template, template_close)
 #define SAVED_SLOT_TEMPLATE BOX_SLOT_MAX     /* of a machine that is being made a template */
 #define SAVED_SLOT_SPARE (BOX_SLOT_MAX / 2U) /* spares take slots from here on */
 #define SAVED_SPARE_PREFIX "spare-"          /* of its name, before the beginning of its id */
-#define SAVED_SPARE_NAME "spare"             /* in a box's folder: it waits to be claimed */
 
 /* machine.c: everything that binds a saved machine to this host and build, as
  * one line; cached in the home until the host's next boot. */

@@ -2,6 +2,7 @@
 #include "box/saved.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "image/image.h"
 
@@ -80,7 +81,7 @@ static int offer(
         AUTO_LOCK int lock = -1;
         if (home_lock(box->cubby->home, BOXES_LOCK, false, deadline_after_ms(CREATE_LOCK_MS), &lock,
                     err) < 0 ||
-                box_write_quickly(box->dir_fd, SAVED_SPARE_NAME, mark, (size_t)length, err) < 0)
+                box_write_quickly(box->dir_fd, BOX_SPARE_NAME, mark, (size_t)length, err) < 0)
                 return -1;
         return spare_add(template->dir_fd, box->id, err);
 }
@@ -281,6 +282,7 @@ static void give_up(cubby_box *box)
                 (void)box_kill_shim(box, NULL);
                 (void)box_wait_end(box, deadline_after_ms(END_WAIT_MS), NULL);
         }
+        (void)unlinkat(box->dir_fd, BOX_SPARE_NAME, 0);
         (void)unlinkat(box->dir_fd, BOX_STARTED_NAME, 0);
         (void)unlinkat(box->dir_fd, BOX_EXIT_NAME, 0);
 }
@@ -289,7 +291,7 @@ int saved_claim_start(cubby_box *box, cubby_error *err)
 {
         AUTO_BUFFER struct buffer mark;
         buffer_init(&mark, MARK_BYTES_MAX);
-        if (file_read_at(box->dir_fd, SAVED_SPARE_NAME, &mark, NULL) < 0)
+        if (file_read_at(box->dir_fd, BOX_SPARE_NAME, &mark, NULL) < 0)
                 return 0;
         char isolation[16] = "";
         size_t length = 0;
@@ -297,12 +299,17 @@ int saved_claim_start(cubby_box *box, cubby_error *err)
                 mark.data[length] <= 'z')
                 length++;
         memcpy(isolation, mark.data, length);
-        if (unlinkat(box->dir_fd, SAVED_SPARE_NAME, 0) < 0)
-                return errno == ENOENT ? 0 : cubby_error_errno(err, errno, "starting the box");
         cubby_error problem = {0};
         write_started(box, isolation);
+        if (FAULT_POINT(NULL, "claim.send", err) < 0)
+                return -1;
         if (send_claim(box, &problem) == 0)
                 return 1;
+        if (problem.code == CUBBY_E_STATE) { /* another start was first, or a removal */
+                if (err != NULL)
+                        *err = problem;
+                return -1;
+        }
         if (problem.code == CUBBY_E_EXEC_NOT_FOUND || problem.code == CUBBY_E_EXEC_REFUSED ||
                 problem.code == CUBBY_E_INVALID) {
                 (void)box_wait_end(box, deadline_after_ms(END_WAIT_MS), NULL);
@@ -319,10 +326,10 @@ int saved_claim_start(cubby_box *box, cubby_error *err)
 bool saved_waits(const cubby_box *box)
 {
         struct stat info;
-        return fstatat(box->dir_fd, SAVED_SPARE_NAME, &info, AT_SYMLINK_NOFOLLOW) == 0;
+        return fstatat(box->dir_fd, BOX_SPARE_NAME, &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 bool saved_take_back(const cubby_box *box)
 {
-        return unlinkat(box->dir_fd, SAVED_SPARE_NAME, 0) == 0; /* as the start of it does */
+        return unlinkat(box->dir_fd, BOX_SPARE_NAME, 0) == 0; /* as its shim does for a claim */
 }

@@ -438,6 +438,36 @@ static void test_no_fork(void **state)
         remove_box(box);
 }
 
+#ifdef CUBBY_FAULT_POINTS
+/* Killed just before the claim was sent: the box never ran, and starts as if nothing was. */
+static void test_killed_starter(void **state)
+{
+        struct place *place = *state;
+        cubby_error err = {0};
+        build(place);
+        set_spares(place, 1);
+        cubby_box_options options = options_of("again", LIST("sleep", "100"));
+        cubby_box *box = NULL;
+        assert_int_equal(fine(cubby_box_create(place->host, &options, &box, &err), &err), 0);
+        pid_t pid = fork();
+        if (pid == 0) {
+                (void)setenv("CUBBY_FAULT_KILL", "claim.send", 1);
+                _exit(cubby_box_start(box, NULL) == 0 ? 0 : 1);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        cubby_box_info info = info_of(box);
+        assert_int_equal(info.state, CUBBY_BOX_CREATED);
+        cubby_box_info_clear(&info);
+        assert_int_equal(fine(cubby_box_start(box, &err), &err), 0);
+        expect_served(box, "spare");
+        assert_int_equal(cubby_box_start(box, &err), -1);
+        remove_box(box);
+        end_templates(place);
+}
+#endif
+
 static cubby_provider *provider_open(struct place *place)
 {
         cubby_error err = {0};
@@ -514,6 +544,9 @@ int main(void)
                 WITH_PLACE(test_spares_after_a_killed_keeper),
                 WITH_PLACE(test_killed_claimer),
                 WITH_PLACE(test_claimed_and_not_started),
+#ifdef CUBBY_FAULT_POINTS
+                WITH_PLACE(test_killed_starter),
+#endif
                 WITH_PLACE(test_suspect),
                 WITH_PLACE(test_no_fork),
                 WITH_PLACE(test_spares_of_providers),

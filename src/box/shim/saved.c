@@ -15,6 +15,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WARMUP_MS 20000U
 #define WARMUP_WORDS 64U
@@ -225,6 +226,13 @@ bool saved_claim(struct shim *shim, struct peer *peer, const struct frame *frame
         if (!same_machine(&shim->config, &config)) {
                 box_config_clear(&config);
                 peer_error(peer, frame->stream, CUBBY_E_INVALID, "the spare is of another size");
+                return true;
+        }
+        /* a claimer that dies before this leaves a box that never ran, one that dies after it
+         * a box that runs */
+        if (unlinkat(shim->box_fd, BOX_SPARE_NAME, 0) < 0) {
+                box_config_clear(&config);
+                peer_error(peer, frame->stream, CUBBY_E_STATE, "the box is not wanted any more");
                 return true;
         }
         box_config_clear(&shim->config);
