@@ -152,6 +152,7 @@ static enum machine_origin origin_of(const struct shim *shim)
         case SHIM_CLONE:
         case SHIM_RESUME:
         case SHIM_SPARE:
+        case SHIM_AHEAD:
                 return MACHINE_CLONE;
         case SHIM_BOOT:
                 break;
@@ -192,6 +193,7 @@ int setup_machine(struct shim *shim, cubby_error *err)
                 .origin = origin_of(shim),
                 .memory_fd = shim->given_fds[3],
                 .state_fd = shim->given_fds[4],
+                .waits = shim->options->mode == SHIM_AHEAD,
                 .console_fd = shim->console_fd,
                 .uid = root ? box_uid : 0,
                 .log = &shim->log};
