@@ -119,7 +119,7 @@ enum shim_fd {
         SHIM_FD_INITRAMFS = 8,
         SHIM_FD_MEMORY = 9,  /* RAM of a template that is made, or that a clone continues from */
         SHIM_FD_STATE = 10,  /* its device state: written, or read */
-        SHIM_FD_KEEPER = 11, /* spare: hung up when its keeper ends, and the spare with it */
+        SHIM_FD_KEEPER = 11, /* spare, ahead: hung up when its keeper ends, and the spare with it */
         SHIM_FD_LAST = SHIM_FD_KEEPER,
 };
 
@@ -134,6 +134,7 @@ enum shim_mode {
         SHIM_CLONE,    /* continues from a template */
         SHIM_RESUME,   /* continues from itself: its command runs already */
         SHIM_SPARE,    /* a clone that is warmed up, stopped, and waits to be claimed */
+        SHIM_AHEAD,    /* waits to be claimed too, and continues from its template only then */
 };
 #define SHIM_WARMUPS_MAX 16U
 

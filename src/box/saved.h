@@ -60,8 +60,9 @@ int saved_tell(const struct template *template, bool end, cubby_error *err);
 
 /* spare.c */
 /* Makes one spare; `keeper_fd` is hung up when the keeper ends. */
-int saved_make_spare(cubby *host, const struct template *template, const struct box_config *config,
-        int memory_fd, int keeper_fd, char ret_id[33], cubby_error *err);
+int saved_make_spare(cubby *host, const struct template *template, enum spare_kind kind,
+        const struct box_config *config, int memory_fd, int keeper_fd, char ret_id[33],
+        cubby_error *err);
 void saved_remove_spare(cubby *host, const char *id);
 bool saved_spare_lives(cubby *host, const char *id);
 /* Removes what is left of spares whose maker, keeper or claimer died. The caller has

@@ -186,6 +186,7 @@ static enum machine_origin origin_of(const struct shim *shim)
         case SHIM_CLONE:
         case SHIM_RESUME:
         case SHIM_SPARE:
+        case SHIM_AHEAD:
                 return MACHINE_CLONE;
         case SHIM_BOOT:
                 break;
@@ -226,6 +227,7 @@ int setup_machine(struct shim *shim, cubby_error *err)
                 .origin = origin_of(shim),
                 .memory_fd = shim->given_fds[3],
                 .state_fd = shim->given_fds[4],
+                .waits = shim->options->mode == SHIM_AHEAD,
                 .console_fd = shim->console_fd,
                 .uid = root ? box_uid : 0,
                 .weak_jail = secure_getenv(BOX_WEAK_JAIL) != NULL,
