@@ -221,7 +221,7 @@ static int open_template_folder(cubby *host, const struct box_config *config)
                 O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-int saved_claim(cubby *host, struct box_config *config, cubby_error *err)
+int saved_claim(cubby *host, struct box_config *config, int *ret_dir, cubby_error *err)
 {
         if (config->no_template)
                 return 0;
@@ -233,23 +233,22 @@ int saved_claim(cubby *host, struct box_config *config, cubby_error *err)
                 int taken = spare_take(dir, id, err);
                 if (taken <= 0)
                         return taken;
-                if (adopt(host, id, config, NULL))
+                if (adopt(host, id, config, NULL)) {
+                        *ret_dir = take_fd(&dir);
                         return 1;
+                }
                 saved_remove_spare(host, id);
                 spare_settle(dir, id);
         }
         return 0;
 }
 
-void saved_claimed(cubby *host, const struct box_config *config, bool good)
+void saved_claimed(int dir, const char *id, bool good)
 {
-        AUTO_FD int dir = open_template_folder(host, config);
-        if (dir < 0)
-                return;
         if (good)
-                spare_settle(dir, config->id);
+                spare_settle(dir, id);
         else
-                spare_return(dir, config->id);
+                spare_return(dir, id);
 }
 
 static int send_claim(cubby_box *box, cubby_error *err)

@@ -237,10 +237,14 @@ bool saved_claim(struct shim *shim, struct peer *peer, const struct frame *frame
         shim->ttl_deadline_ms = DEADLINE_NEVER;
         shim->boot_deadline_ms = deadline_after_ms(config.boot_timeout_ms);
         shim->exit.started_ns = clock_realtime_ns();
+        /* RESUME first: it lies in the port when the machine goes on */
+        boot_resume(shim);
+        if (shim->phase != PHASE_RESUME)
+                return true;
+        if (connection_flush(&shim->agent) < 0)
+                shim->agent_closed = true;
         if (shim->engine->unpause(shim->machine, &error) < 0)
                 boot_fail(shim, "boot-failed", &error, false);
-        else
-                boot_resume(shim);
         return true;
 }
 
