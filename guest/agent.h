@@ -51,6 +51,7 @@ struct agent {
         struct exec *execs[EXECS_MAX];
         size_t exec_count;
         size_t turn;     /* whose output goes first */
+        bool untidy;     /* a command has ended: the spawner tidies once that is told */
         size_t jobs;     /* handed over and not done, EXEC not counted */
         size_t resuming; /* of these, RESUME */
         enum phase phase;

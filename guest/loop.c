@@ -164,10 +164,12 @@ static void check_execs(struct agent *agent)
         for (size_t i = 0; i < agent->exec_count; i++) {
                 struct exec *exec = agent->execs[i];
                 exec_check(exec, &agent->port, now);
-                if (exec->ended)
+                if (exec->ended) {
                         exec_free(exec, &agent->cgroups);
-                else
+                        agent->untidy = true;
+                } else {
                         agent->execs[kept++] = exec;
+                }
         }
         agent->exec_count = kept;
         dispatch_freeze(agent, now);
@@ -188,6 +190,10 @@ _Noreturn void loop_run(struct agent *agent)
         struct watch watch = {0};
         for (;;) {
                 send_waiting(agent);
+                if (agent->untidy) {
+                        agent->untidy = false;
+                        queue_nudge(&agent->spawner_jobs);
+                }
                 wait_for_events(agent, &watch);
                 watch.absent = watch.absent || (watch.fds[AT_PORT].revents & POLLHUP) != 0;
                 if (watch.fds[AT_INIT].revents != 0) {
