@@ -86,6 +86,19 @@ int box_life(const cubby_box *box, enum box_life *ret, cubby_error *err)
         return 0;
 }
 
+/* Over an old file by an exchange: a plain rename has file systems write the new bytes
+ * out before it returns, which nobody here asks for. */
+static int put_in_place(int dir_fd, const char *temporary, const char *name)
+{
+        if (renameat2(dir_fd, temporary, dir_fd, name, RENAME_NOREPLACE) == 0)
+                return 0;
+        if (errno == EEXIST && renameat2(dir_fd, temporary, dir_fd, name, RENAME_EXCHANGE) == 0) {
+                (void)unlinkat(dir_fd, temporary, 0);
+                return 0;
+        }
+        return renameat(dir_fd, temporary, dir_fd, name);
+}
+
 int box_write_quickly(int dir_fd, const char *name, const void *data, size_t size, cubby_error *err)
 {
         char temporary[64];
@@ -98,7 +111,7 @@ int box_write_quickly(int dir_fd, const char *name, const void *data, size_t siz
                 dir_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
                 return cubby_error_errno(err, errno, "writing '%s'", name);
-        if (write_whole(fd, data, size) < 0 || renameat(dir_fd, temporary, dir_fd, name) < 0) {
+        if (write_whole(fd, data, size) < 0 || put_in_place(dir_fd, temporary, name) < 0) {
                 int saved = errno;
                 (void)unlinkat(dir_fd, temporary, 0);
                 return cubby_error_errno(err, saved, "writing '%s'", name);

@@ -237,7 +237,7 @@ static int take_any(int dir_fd, enum spare_kind *ret_kind, char ret_id[33], cubb
         return spare_take(dir_fd, SPARE_AHEAD, ret_id, err);
 }
 
-int saved_claim(cubby *host, struct box_config *config, cubby_error *err)
+int saved_claim(cubby *host, struct box_config *config, int *ret_dir, cubby_error *err)
 {
         if (config->no_template)
                 return 0;
@@ -250,8 +250,10 @@ int saved_claim(cubby *host, struct box_config *config, cubby_error *err)
                 int taken = take_any(dir, &kind, id, err);
                 if (taken <= 0)
                         return taken;
-                if (adopt(host, id, config, NULL))
+                if (adopt(host, id, config, NULL)) {
+                        *ret_dir = take_fd(&dir);
                         return 1;
+                }
                 saved_remove_spare(host, id);
                 spare_settle(dir, id);
         }
@@ -277,20 +279,17 @@ static bool read_mark(int dir_fd, char ret_isolation[16], enum spare_kind *ret_k
         return true;
 }
 
-void saved_claimed(cubby *host, const struct box_config *config, bool good)
+void saved_claimed(cubby *host, int dir, const char *id, bool good)
 {
-        AUTO_FD int dir = open_template_folder(host, config);
-        if (dir < 0)
-                return;
         if (good) {
-                spare_settle(dir, config->id);
+                spare_settle(dir, id);
                 return;
         }
-        AUTO_FD int box_dir = open_folder(host, config->id);
+        AUTO_FD int box_dir = open_folder(host, id);
         char isolation[16];
         enum spare_kind kind = SPARE_WARM;
         if (box_dir >= 0 && read_mark(box_dir, isolation, &kind))
-                spare_return(dir, kind, config->id);
+                spare_return(dir, kind, id);
 }
 
 static int send_claim(cubby_box *box, cubby_error *err)

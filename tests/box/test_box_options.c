@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -257,6 +258,38 @@ static void count_lines(void *data, int level, const char *line)
 }
 
 /* Emulation is announced once for a home and a boot of the host. */
+/* Put over an old file, and over what was planted under the draft's name; nothing
+ * is left beside it. */
+static void test_quick_write(void **state)
+{
+        (void)state;
+        char path[] = "/tmp/cubby-quick-XXXXXX";
+        char draft[64];
+        assert_non_null(mkdtemp(path));
+        AUTO_FD int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        cubby_error err = {0};
+        static const char *const texts[] = {"first", "the second, longer", "3"};
+        (void)snprintf(draft, sizeof draft, ".name.%lx", (unsigned long)getpid());
+        for (size_t i = 0; i < 3; i++) {
+                AUTO_BUFFER struct buffer read;
+                buffer_init(&read, 100);
+                assert_int_equal(symlinkat("name", dir, draft), 0);
+                assert_int_equal(
+                        box_write_quickly(dir, "name", texts[i], strlen(texts[i]), &err), 0);
+                assert_int_equal(file_read_at(dir, "name", &read, &err), 0);
+                assert_string_equal(buffer_text(&read), texts[i]);
+        }
+        /* a link is replaced, not followed */
+        assert_int_equal(symlinkat("name", dir, "link"), 0);
+        assert_int_equal(box_write_quickly(dir, "link", "new", 3, &err), 0);
+        struct stat info;
+        assert_int_equal(fstatat(dir, "link", &info, AT_SYMLINK_NOFOLLOW), 0);
+        assert_true(S_ISREG(info.st_mode));
+        assert_int_equal(unlinkat(dir, "link", 0), 0);
+        assert_int_equal(unlinkat(dir, "name", 0), 0);
+        assert_int_equal(rmdir(path), 0); /* empty: no draft is left */
+}
+
 static void test_emulation_is_announced_once(void **state)
 {
         int lines = 0;
@@ -325,6 +358,7 @@ int main(void)
                 cmocka_unit_test(test_refused),
                 cmocka_unit_test(test_names_made_up),
                 cmocka_unit_test(test_quick_writes_among_planted_files),
+                cmocka_unit_test(test_quick_write),
                 cmocka_unit_test(test_emulation_is_announced_once),
         };
         return cmocka_run_group_tests(tests, set_up, tear_down);

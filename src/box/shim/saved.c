@@ -256,11 +256,18 @@ bool saved_claim(struct shim *shim, struct peer *peer, const struct frame *frame
         shim->boot_deadline_ms = deadline_after_ms(config.boot_timeout_ms);
         shim->exit.started_ns = clock_realtime_ns();
         bool ahead = shim->options->mode == SHIM_AHEAD;
-        if ((ahead ? shim->engine->load(shim->machine, &error)
-                   : shim->engine->unpause(shim->machine, &error)) < 0)
+        if (ahead && shim->engine->load(shim->machine, &error) < 0) {
                 boot_fail(shim, "boot-failed", &error, false);
-        else
-                boot_resume(shim);
+                return true;
+        }
+        boot_resume(shim);
+        if (ahead || shim->phase != PHASE_RESUME)
+                return true;
+        /* RESUME first: it lies in the port when the machine goes on */
+        if (connection_flush(&shim->agent) < 0)
+                shim->agent_closed = true;
+        if (shim->engine->unpause(shim->machine, &error) < 0)
+                boot_fail(shim, "boot-failed", &error, false);
         return true;
 }
 
