@@ -55,7 +55,8 @@ struct file_call {
         /* Under files->lock. */
         pthread_cond_t changed; /* its thread may go on */
         bool cancelled;
-        bool done; /* the thread has left it: the port thread's now */
+        int wait_fd; /* an event descriptor, once its thread waits for another one; or -1 */
+        bool done;   /* the thread has left it: the port thread's now */
         struct records out;
         uint64_t credit; /* that the host has given for them */
         struct records in;

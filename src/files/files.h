@@ -28,6 +28,7 @@ struct file_io {
         /* Where files of the root's file system are written before they get their place; they are
          * removed by others should we be killed. -1: beside their place. */
         int drafts_fd;
+        bool own_folder; /* the thread's working folder is its own: it may be changed */
         void *data;
         /*
          * Each of these is a place where a call may be stopped for a freeze, so nothing may be
@@ -41,6 +42,8 @@ struct file_io {
         int (*receive)(void *data, uint16_t *ret_type, struct slice *ret, cubby_error *err);
         /* To be called now and then in long work. */
         int (*pause)(void *data, cubby_error *err);
+        /* Waits until a descriptor is readable; the call may be frozen all the while. */
+        int (*wait)(void *data, int fd, cubby_error *err);
         /* A user's ids, for an owner ("name", "uid:gid", ...); the box's own passwd and group. */
         int (*owner)(
                 void *data, const char *spec, uid_t *ret_uid, gid_t *ret_gid, cubby_error *err);
@@ -61,6 +64,10 @@ file_operation_fn operate_write;       /* write.c */
 file_operation_fn operate_remove;      /* change.c */
 file_operation_fn operate_rename;      /* change.c */
 file_operation_fn operate_make_folder; /* change.c */
+file_operation_fn operate_tree_out;    /* copy.c */
+file_operation_fn operate_tree_in;     /* copy.c */
+file_operation_fn operate_search;      /* find.c */
+file_operation_fn operate_watch;       /* watch.c */
 
 /* place.c ------------------------------------------------------------------------------ */
 
