@@ -353,6 +353,10 @@ static void *thread_main(void *data)
 {
         struct thread thread = {.files = data, .root_fd = -1, .proc_fd = -1};
         cubby_error problem = {0};
+        const struct sched_param plain = {0};
+        /* A wake-up does not push the port thread off the processor: it then hands over all
+         * that there is, not each frame for itself. */
+        (void)sched_setscheduler(0, SCHED_BATCH, &plain);
         if (enter(&thread, &problem) == 0)
                 serve(&thread, NULL);
         log_line(thread.files->log, LOG_ERROR, "a file thread: %s", problem.message);

@@ -202,7 +202,7 @@ static bool pump_call(struct file_call *call, struct port *port)
         bool moved = false;
         for (int i = 0; i < PORT_FRAMES && call->out.size > 0 && move_record(call, port); i++)
                 moved = true;
-        if (moved)
+        if (moved && call->out.size - call->out_head <= FILE_OUT_MAX / 2)
                 (void)pthread_cond_signal(&call->changed);
         return moved;
 }

@@ -27,7 +27,7 @@
 #define FILE_THREADS_MAX 16U
 #define FILE_STREAMS_MAX 12U /* calls that may last: the others never wait for one of them */
 #define FILE_CALLS_MAX 64U   /* that run or wait for a thread */
-#define FILE_OUT_MAX (128U * 1024U)
+#define FILE_OUT_MAX (256U * 1024U) /* a call waits with more; it goes on at half of it */
 
 struct file_call {
         struct file_call *next; /* in the line for a thread */
