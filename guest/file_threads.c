@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define THREAD_STACK (256U * 1024U)
-#define IN_CREDIT_STEP (STREAM_WINDOW / 4)
+#define IN_CREDIT_STEP (FILE_WINDOW / 8)
 #define NO_CAPABILITIES 0ULL
 
 /* What of the workload's capabilities has to do with files. The last two change ids. */
@@ -265,8 +265,8 @@ static int wait_for(void *data, int fd, cubby_error *err)
                 call->wait_fd = eventfd(call->cancelled ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK);
         struct pollfd fds[2] = {
                 {.fd = fd, .events = POLLIN}, {.fd = call->wait_fd, .events = POLLIN}};
-        int result = call->wait_fd < 0 ? cubby_error_errno(err, errno, "making an event descriptor")
-                                       : 0;
+        int result =
+                call->wait_fd < 0 ? cubby_error_errno(err, errno, "making an event descriptor") : 0;
         stop_running(files);
         (void)pthread_mutex_unlock(&files->lock);
         if (result == 0)
@@ -348,6 +348,10 @@ static void *thread_main(void *data)
 {
         struct thread thread = {.files = data, .root_fd = -1, .proc_fd = -1};
         cubby_error problem = {0};
+        const struct sched_param plain = {0};
+        /* A wake-up does not push the port thread off the processor: it then hands over all
+         * that there is, not each frame for itself. */
+        (void)sched_setscheduler(0, SCHED_BATCH, &plain);
         if (enter(&thread, &problem) == 0)
                 serve(&thread, NULL);
         log_line(thread.files->log, LOG_ERROR, "a file thread: %s", problem.message);

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define PORT_FRAMES 2     /* fill the port's buffer: one write takes both */
+#define RECORD_ROOM 4096U /* of the smallest data: what comes byte by byte takes no more */
 #define CREDIT_MAX (1ULL << 40)
 
 static void refuse(struct port *port, uint64_t stream, int code, const char *text)
@@ -32,10 +34,12 @@ void records_clear(struct records *records)
 
 struct record *record_new(uint16_t type, const void *bytes, size_t size)
 {
-        struct record *record = malloc(sizeof *record + size);
+        size_t room = type == FRAME_DATA && size < RECORD_ROOM ? RECORD_ROOM : size;
+        struct record *record = malloc(sizeof *record + room);
         if (record == NULL)
                 return NULL;
         record->next = NULL;
+        record->room = (uint32_t)room;
         record->type = type;
         record->size = (uint32_t)size;
         memcpy(record->bytes, bytes, size);
@@ -46,6 +50,7 @@ void records_put(struct records *records, struct record *record)
 {
         *records->last = record;
         records->last = &record->next;
+        records->newest = record;
         records->bytes += record->size;
 }
 
@@ -55,10 +60,23 @@ struct record *records_take(struct records *records)
         if (record == NULL)
                 return NULL;
         records->first = record->next;
-        if (records->first == NULL)
+        if (records->first == NULL) {
                 records->last = &records->first;
+                records->newest = NULL;
+        }
         records->bytes -= record->size;
         return record;
+}
+
+bool records_extend(struct records *records, const void *bytes, size_t size)
+{
+        struct record *record = records->newest;
+        if (record == NULL || record->type != FRAME_DATA || size > record->room - record->size)
+                return false;
+        memcpy(record->bytes + record->size, bytes, size);
+        record->size += (uint32_t)size;
+        records->bytes += size;
+        return true;
 }
 
 static void call_free(struct file_call *call)
@@ -83,8 +101,8 @@ static struct file_call *call_new(struct files *files, const struct frame *frame
         call->files = files;
         call->wait_fd = -1;
         call->stream = frame->stream;
-        call->credit = STREAM_WINDOW;
-        call->in_window = STREAM_WINDOW;
+        call->credit = FILE_WINDOW;
+        call->in_window = FILE_WINDOW;
         (void)pthread_cond_init(&call->changed, NULL);
         buffer_init(&call->payload, FRAME_TO_GUEST_MAX);
         records_init(&call->out);
@@ -145,10 +163,13 @@ static bool take_frame(struct file_call *call, const struct frame *frame)
                         frame->length == 0 || frame->length > FRAME_DATA_MAX ||
                         frame->length > call->in_window || call->in_ended)
                         return false;
+                call->in_window -= frame->length;
+                if (frame->type == FRAME_DATA &&
+                        records_extend(&call->in, frame->payload, frame->length))
+                        return true;
                 record = record_new(frame->type, frame->payload, frame->length);
                 if (record == NULL)
                         return false;
-                call->in_window -= frame->length;
                 records_put(&call->in, record);
                 return true;
         case FRAME_EOF:
@@ -228,10 +249,12 @@ static bool pump_call(struct file_call *call, struct port *port)
         }
         if (call->credit_due && !call->done)
                 give_credit(call, port);
-        if (call->out.first == NULL || !move_record(call, port))
-                return false;
-        (void)pthread_cond_signal(&call->changed);
-        return true;
+        bool moved = false;
+        for (int i = 0; i < PORT_FRAMES && call->out.first != NULL && move_record(call, port); i++)
+                moved = true;
+        if (moved && call->out.bytes <= FILE_OUT_MAX / 2)
+                (void)pthread_cond_signal(&call->changed);
+        return moved;
 }
 
 static void end_call(struct file_call *call, struct port *port)

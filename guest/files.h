@@ -25,20 +25,21 @@
 
 #define FILE_THREADS_KEPT 3U /* there from the beginning: a template has them */
 #define FILE_THREADS_MAX 16U
-#define FILE_STREAMS_MAX 12U /* calls that may last: the others never wait for one of them */
-#define FILE_CALLS_MAX 64U   /* that run or wait for a thread */
-#define FILE_OUT_MAX (128U * 1024U)
+#define FILE_STREAMS_MAX 12U        /* calls that may last: the others never wait for one of them */
+#define FILE_CALLS_MAX 64U          /* that run or wait for a thread */
+#define FILE_OUT_MAX (256U * 1024U) /* a call waits with more; it goes on at half of it */
 
 /* One frame's worth of what travels. */
 struct record {
         struct record *next;
         uint16_t type;
-        uint32_t size;
+        uint32_t size, room;
         uint8_t bytes[];
 };
 
 struct records {
         struct record *first, **last;
+        struct record *newest; /* NULL: there is none */
         size_t bytes;
 };
 
@@ -96,6 +97,8 @@ void records_clear(struct records *records);
 struct record *record_new(uint16_t type, const void *bytes, size_t size);
 void records_put(struct records *records, struct record *record);
 struct record *records_take(struct records *records); /* NULL: none */
+/* Adds to the data that came last; false when that has no room. */
+bool records_extend(struct records *records, const void *bytes, size_t size);
 
 /* file_threads.c */
 int files_init(struct files *files, int wake_fd, const struct workload *workload,
