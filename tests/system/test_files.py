@@ -135,9 +135,9 @@ def test_lists(cubby, box, work):
         [b"a", b"b", b"b/1", b"b/2", b"d", b"d/e", b"d/e/f", b"d/e/x", b"l", b"p"]
     assert names(cubby, box, work, "--depth", 0) == []
     assert names(cubby, box, f"{work}//./l/") == [b"e"]
-    rows = cubby.ok("fs", "ls", "--format", "{{.Type}} {{.Path}} {{.Target}}", box, work)
-    assert rows.splitlines() == [f"folder {work} ", f"file {work}/a ", f"folder {work}/b ",
-                                 f"folder {work}/d ", f"link {work}/l d", f"fifo {work}/p "]
+    rows = cubby.ok("fs", "ls", "--format", "{{.Type}} {{.Target}} {{.Path}}", box, work)
+    assert rows.splitlines() == [f"folder  {work}", f"file  {work}/a", f"folder  {work}/b",
+                                 f"folder  {work}/d", f"link d {work}/l", f"fifo  {work}/p"]
     cut = cubby("fs", "ls", "--max", 3, box, work)
     assert cut.text.split() == ["a", "b"] and "more" in cut.err
     cubby.fails("fs", "ls", box, f"{work}/a", says="not a directory")
@@ -419,7 +419,11 @@ def test_a_fork_in_the_middle_of_a_write(cubby):
     before = used_kib(cubby, "parent")
     data = os.urandom(3 * MIB)
     writer = start_write(cubby, "parent", "/d/f", data)
-    cubby.ok("fork", "parent", "child", timeout=120)
+    try:
+        cubby.ok("rename", cubby.ok("fork", "parent", timeout=120), "child")
+    except BaseException:
+        writer.kill()
+        raise
     writer.stdin.write(b"the rest")
     writer.stdin.close()
     assert writer.wait(timeout=60) == 0, writer.stderr.read()
@@ -432,7 +436,7 @@ def test_a_fork_in_the_middle_of_a_write(cubby):
 
 
 def test_a_box_that_does_not_run(cubby):
-    cubby.ok("create", "--name", "idle", "busybox")
+    cubby.ok("create", "--name", "idle", "busybox", "true")
     cubby.fails("fs", "cat", "idle", "/etc/passwd", says="not started")
 
 
