@@ -444,19 +444,19 @@ def test_a_fork_in_the_middle_of_a_copy(cubby, tmp_path):
     """The parent's copy goes on; the child has nothing unfinished of it."""
     cubby.ok("run", "-d", "--name", "parent", "-m", "128M", "busybox", "sleep", "1000")
     data = archive(("first", tarfile.REGTYPE, b"1" * MIB), ("half", tarfile.REGTYPE, b"2" * MIB))
-    process = cubby.popen("cp", "-", "parent:/srv", stdin=subprocess.PIPE)
     cubby.ok("exec", "parent", "mkdir", "-p", "/srv")
+    process = cubby.popen("cp", "-", "parent:/srv", stdin=subprocess.PIPE)
     process.stdin.write(data[:MIB + MIB // 2])
     process.stdin.flush()
     time.sleep(1)
-    cubby.ok("fork", "parent", "child")
+    child = cubby.ok("fork", "parent")
     process.stdin.write(data[MIB + MIB // 2:])
     process.stdin.close()
     assert process.wait(30) == 0, process.stderr.read()
     assert cubby.sh("parent", "wc -c </srv/half") == str(MIB)
-    wait_for(lambda: cubby.sh("child", "ls -A /srv") == "first", 10, "the end of the child's copy")
-    cubby.ok("cp", "-", "child:/srv", input=data)
-    assert cubby.sh("child", "wc -c </srv/half") == str(MIB)
+    wait_for(lambda: cubby.sh(child, "ls -A /srv") == "first", 10, "the end of the child's copy")
+    cubby.ok("cp", "-", f"{child}:/srv", input=data)
+    assert cubby.sh(child, "wc -c </srv/half") == str(MIB)
 
 
 def test_a_bar_on_a_terminal(cubby, box, place):
