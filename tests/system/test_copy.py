@@ -210,6 +210,17 @@ def test_relative_paths(cubby, box, place, tmp_path):
     assert "/dot/a:b" in cubby.ok("exec", box, "find", place)
 
 
+def test_a_file_that_is_a_mount_of_its_own(cubby, box, tmp_path):
+    """/etc/hosts of a box cannot be replaced; it is written where it is."""
+    old = cubby("exec", box, "cat", "/etc/hosts").out
+    (tmp_path / "hosts").write_bytes(b"127.0.0.1 localhost new\n")
+    cubby.ok("cp", tmp_path / "hosts", f"{box}:/etc/hosts")
+    assert cubby.ok("exec", box, "cat", "/etc/hosts") == "127.0.0.1 localhost new"
+    (tmp_path / "hosts").write_bytes(old)
+    cubby.ok("cp", tmp_path / "hosts", f"{box}:/etc/hosts")
+    assert cubby("exec", box, "cat", "/etc/hosts").out == old
+
+
 def test_a_folder_never_takes_the_place_of_a_file(cubby, box, place, tmp_path):
     (tmp_path / "d/x").mkdir(parents=True)
     (tmp_path / "e").mkdir()
@@ -448,7 +459,7 @@ def test_a_fork_in_the_middle_of_a_copy(cubby, tmp_path):
     process = cubby.popen("cp", "-", "parent:/srv", stdin=subprocess.PIPE)
     process.stdin.write(data[:MIB + MIB // 2])
     process.stdin.flush()
-    time.sleep(1)
+    wait_for(lambda: cubby.sh("parent", "ls -A /srv") == "first", 10, "the first file")
     child = cubby.ok("fork", "parent")
     process.stdin.write(data[MIB + MIB // 2:])
     process.stdin.close()
