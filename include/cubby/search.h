@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <cubby/cubby.h> /* which includes this one */
+
 #ifndef CUBBY_SEARCH_H
 #define CUBBY_SEARCH_H
 
@@ -6,8 +8,6 @@
  * Finding and watching files of a running box, a part of cubby.h. The rules of cubby/files.h
  * hold here too: the box's agent does it all, with the permissions of the asked user.
  */
-
-#include <cubby/files.h>
 
 #ifdef __cplusplus
 extern "C" {

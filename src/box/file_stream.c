@@ -229,6 +229,11 @@ static int release_shown(struct file_stream *stream, int64_t deadline_ms, cubby_
         cubby_error problem = {0};
         if (client_send(stream->client, FRAME_CREDIT, CHANNEL_STDOUT, stream->id, credit,
                     sizeof credit, deadline_ms, &problem) < 0) {
+                if (problem.code == CUBBY_E_TIMEOUT) { /* the next call tries again */
+                        if (err != NULL)
+                                *err = problem;
+                        return -1;
+                }
                 /* a box that ended may still have left its last frames in the socket */
                 if (problem.code != CUBBY_E_BOX_DEAD)
                         return fail(stream, &problem, err);
