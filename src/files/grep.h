@@ -19,7 +19,7 @@
 #define GREP_PROBE 8192U       /* so are files with a NUL in their first bytes */
 #define GREP_LINE_MAX 2000U    /* characters; longer lines are passed over */
 #define GREP_SHOWN 200U        /* characters of a line that are told */
-#define GREP_PACE_MS 20        /* between pauses; one line may take longer */
+#define GREP_PACE_MS 20        /* between pauses */
 
 struct grep_options {
         bool literal;
