@@ -57,6 +57,7 @@ struct agent {
         enum phase thawed; /* the phase that FREEZE interrupted */
         uint64_t freeze_stream;
         bool freeze_syncing;
+        bool held; /* the workload is frozen; without a process there is nothing to freeze */
         int64_t freeze_at; /* FREEZE fails then if a command is still being started */
         int64_t stop_at;   /* STOPPING: kill what is left */
         bool stop_killed, stop_sent;

@@ -170,6 +170,8 @@ int boot_hardening(cubby_error *err)
                 {"/proc/sys/kernel/kexec_load_disabled", "1"},
                 {"/proc/sys/kernel/sysrq", "0"},
                 {"/proc/sys/kernel/core_pattern", "core"},
+                /* nothing that wakes a quiet machine twice a second */
+                {"/proc/sys/vm/compaction_proactiveness", "0"},
                 {"/proc/sys/fs/suid_dumpable", "0"},
                 {"/proc/sys/fs/protected_symlinks", "1"},
                 {"/proc/sys/fs/protected_hardlinks", "1"},

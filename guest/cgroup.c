@@ -236,6 +236,8 @@ static int limit_tasks(struct cgroups *cgroups, uint32_t pids_max, cubby_error *
 
 int cgroups_limit(struct cgroups *cgroups, uint32_t cpu_milli, uint32_t pids_max, cubby_error *err)
 {
+        if (cgroups->limited && cgroups->cpu_milli == cpu_milli && cgroups->pids_max == pids_max)
+                return 0;
         char text[64] = "max 100000";
         if (cpu_milli != 0)
                 (void)snprintf(text, sizeof text, "%llu %u",
@@ -243,7 +245,12 @@ int cgroups_limit(struct cgroups *cgroups, uint32_t cpu_milli, uint32_t pids_max
         if (text_write_at(cgroups->workload_fd, "cpu.max", text) < 0)
                 return cubby_error_errno(err, errno, "limiting the workload to %u/1000 of a CPU",
                         (unsigned)cpu_milli);
-        return limit_tasks(cgroups, pids_max, err);
+        if (limit_tasks(cgroups, pids_max, err) < 0)
+                return -1;
+        cgroups->limited = true;
+        cgroups->cpu_milli = cpu_milli;
+        cgroups->pids_max = pids_max;
+        return 0;
 }
 
 int cgroups_freeze(const struct cgroups *cgroups, bool frozen)

@@ -30,6 +30,9 @@ struct cgroups {
         bool memory; /* the memory controller is on */
         _Atomic unsigned made;
         char task_limit[24]; /* pids.max of a slot; empty before RESUME */
+        bool limited;        /* to the two that follow */
+        uint32_t cpu_milli;
+        uint32_t pids_max;
         unsigned free_count;
         struct slot *free;      /* empty: the spawner's */
         struct slot *lingering; /* a background process may live there: the spawner's */

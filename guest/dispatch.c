@@ -165,6 +165,14 @@ static bool is_between(struct agent *agent)
         return false;
 }
 
+static void let_go(struct agent *agent)
+{
+        if (agent->held)
+                (void)cgroups_freeze(&agent->cgroups, false);
+        agent->held = false;
+        files_pause(&agent->files, false);
+}
+
 /*
  * A command that is being started has to be through: frozen in between it would
  * hold the spawner, whom RESUME needs, until a thaw that comes after RESUME. File calls
@@ -181,7 +189,8 @@ void dispatch_freeze(struct agent *agent, int64_t now)
                         return;
                 (void)cubby_error_set(
                         &error, CUBBY_E_BUSY, "what the box is doing does not come to an end");
-        } else if (cgroups_freeze(&agent->cgroups, true) < 0) {
+        } else if ((agent->held = cgroups_populated(&agent->cgroups)) &&
+                cgroups_freeze(&agent->cgroups, true) < 0) {
                 (void)cubby_error_errno(&error, errno, "freezing the workload");
         } else if ((job = job_new(JOB_SYNC, agent->freeze_stream, NULL, 0)) == NULL) {
                 (void)cubby_error_no_memory(&error);
@@ -191,8 +200,7 @@ void dispatch_freeze(struct agent *agent, int64_t now)
                 queue_push(&agent->worker_jobs, job);
                 return;
         }
-        (void)cgroups_freeze(&agent->cgroups, false);
-        files_pause(&agent->files, false);
+        let_go(agent);
         agent->phase = agent->thawed;
         send_error(&agent->port, agent->freeze_stream, &error);
 }
@@ -200,8 +208,7 @@ void dispatch_freeze(struct agent *agent, int64_t now)
 static void thaw(struct agent *agent)
 {
         if (agent->phase == PHASE_FROZEN) {
-                (void)cgroups_freeze(&agent->cgroups, false);
-                files_pause(&agent->files, false);
+                let_go(agent);
                 agent->phase = agent->thawed;
         }
 }
@@ -216,8 +223,7 @@ static void begin_stop(struct agent *agent, const struct frame *frame)
         }
         bool main_told = false;
         if (agent->phase == PHASE_FREEZING) {
-                (void)cgroups_freeze(&agent->cgroups, false);
-                files_pause(&agent->files, false);
+                let_go(agent);
                 agent->freeze_syncing = false;
         }
         agent->phase = PHASE_STOPPING;
@@ -357,6 +363,9 @@ static void resumed(struct agent *agent, struct job *job)
         agent->port.session = job->session;
         (void)port_send(
                 &agent->port, FRAME_RESUMED, 0, job->stream, job->reply.data, job->reply.size);
+        /* answered before anything else runs, the workload and its thaw included */
+        (void)port_fill(&agent->port);
+        port_flush(&agent->port);
         thaw(agent);
         if (agent->phase == PHASE_BOOTED)
                 agent->phase = PHASE_RUNNING;

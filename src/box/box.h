@@ -84,6 +84,8 @@ int box_plan(
 int box_check_env(const char *const *env, cubby_error *err);
 /* `base` with the entries of `over` put over or behind it; the caller frees. */
 int box_merge_env(char *const *base, const char *const *over, char ***ret, cubby_error *err);
+/* CUBBY_E_INVALID with E2BIG, as the kernel says it of arguments. Returns -1. */
+int box_too_big(cubby_error *err, const char *what, size_t limit, const char *unit);
 void box_free_list(char **list);
 int box_copy_list(const char *const *list, char ***ret, cubby_error *err);
 
@@ -93,18 +95,19 @@ void box_make_name(char ret[64], bool numbered);
 
 /* disk.c: the program that makes disks, NULL when it is missing. */
 const char *box_find_mke2fs(void);
-/* `name` beneath dir_fd becomes an empty ext4 of this size. */
-int box_disk_make(
-        struct home *home, uint64_t size_bytes, int dir_fd, const char *name, cubby_error *err);
+/* The disk in a box's folder, its user's, whole or not at all: a copy of `from_fd`, or,
+ * with -1, an empty ext4 unless there is one. */
+int box_disk_place(
+        cubby *host, const struct box_config *config, int dir_fd, int from_fd, cubby_error *err);
 
 /* create.c */
 int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, cubby_error *err);
-/* What every box's folder holds: disk (a copy of `disk_fd`; -1: an empty one), config
- * and lock, given to the user of its slot. */
+/* What every box's folder holds: disk (a copy of `disk_fd`; -1: its first start makes
+ * it), config and lock, given to the user of its slot. */
 int box_fill_folder(
         cubby *host, const struct box_config *config, int dir_fd, int disk_fd, cubby_error *err);
 /* Record and folder of a box whose config is whole but for its slot; its disk is a
- * copy of `disk_fd` (-1: an empty one). `made_up`: another name may be chosen. The
+ * copy of `disk_fd` (-1: its first start makes it). `made_up`: another name may be chosen. The
  * caller holds the lock "boxes". */
 int box_record_new(cubby *host, struct box_config *config, bool made_up, int disk_fd,
         cubby_box **ret, cubby_error *err);
@@ -250,6 +253,20 @@ int64_t box_file_next(
 int64_t box_file_put(
         cubby_file *file, const void *data, size_t size, int64_t timeout_ms, cubby_error *err);
 int box_file_commit(cubby_file *file, int64_t timeout_ms, cubby_error *err);
+
+/* file_copy.c */
+int box_copy_in(cubby_box *box, const char *host_path, const char *path,
+        const cubby_copy_options *options, cubby_error *err);
+int box_copy_out(cubby_box *box, const char *path, const char *host_path,
+        const cubby_copy_options *options, cubby_error *err);
+/* *ret_box: the one that a failure is about. */
+int box_copy_between(cubby_box *from_box, const char *from_path, cubby_box *to_box,
+        const char *to_path, const cubby_copy_options *options, cubby_box **ret_box,
+        cubby_error *err);
+int box_tar_in(cubby_box *box, int fd, const char *path, const cubby_copy_options *options,
+        cubby_error *err);
+int box_tar_out(cubby_box *box, const char *path, int fd, const cubby_copy_options *options,
+        cubby_error *err);
 
 /* search.c */
 int box_glob(cubby_box *box, const char *path, const char *pattern,

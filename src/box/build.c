@@ -106,6 +106,8 @@ static int make(struct build *build, cubby_error *err)
         if (result == 0)
                 result = box_fill_folder(build->host, build->config, build->dir, -1, err);
         if (result == 0)
+                result = box_disk_place(build->host, build->config, build->dir, -1, err);
+        if (result == 0)
                 result = run_machine(build, err);
         if (result == 0)
                 result = collect(build, err);

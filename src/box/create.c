@@ -15,14 +15,14 @@
 #define NAME_TRIES 20
 #define CREATE_LOCK_MS 30000
 
-/* As root every box has a user of its own, so that boxes cannot reach each other. */
+/* As root every box has a user of its own, so that boxes cannot reach each other. The
+ * disk has it too. */
 static int give_away(int dir_fd, uint32_t slot, cubby_error *err)
 {
         if (geteuid() != 0)
                 return 0;
         uid_t uid = BOX_UID_FIRST + slot;
-        if (fchownat(dir_fd, BOX_DISK_NAME, uid, uid, AT_SYMLINK_NOFOLLOW) < 0 ||
-                fchown(dir_fd, uid, uid) < 0)
+        if (fchown(dir_fd, uid, uid) < 0)
                 return cubby_error_errno(err, errno,
                         "giving the box's files to uid %u (is it mapped in this user namespace?)",
                         uid);
@@ -38,23 +38,11 @@ static int write_config(const struct box_config *config, int dir_fd, cubby_error
         return file_publish_at(dir_fd, BOX_CONFIG_NAME, json.data, json.size, 0600, err);
 }
 
-static int copy_disk(int from_fd, int dir_fd, cubby_error *err)
-{
-        AUTO_FD int disk = openat(
-                dir_fd, BOX_DISK_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (disk < 0)
-                return cubby_error_errno(err, errno, "making the writable disk");
-        return file_copy_sparse(from_fd, disk, err);
-}
-
 int box_fill_folder(
         cubby *host, const struct box_config *config, int dir_fd, int disk_fd, cubby_error *err)
 {
-        box_progress(host, "disk", config->name, 0, 0);
-        int made = disk_fd >= 0
-                ? copy_disk(disk_fd, dir_fd, err)
-                : box_disk_make(host->home, config->disk_bytes, dir_fd, BOX_DISK_NAME, err);
-        if (made < 0 || write_config(config, dir_fd, err) < 0)
+        if ((disk_fd >= 0 && box_disk_place(host, config, dir_fd, disk_fd, err) < 0) ||
+                write_config(config, dir_fd, err) < 0)
                 return -1;
         AUTO_FD int lock = openat(
                 dir_fd, BOX_LOCK_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);

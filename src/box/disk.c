@@ -18,6 +18,7 @@
 #define JOURNAL_MIB "16"
 #define JOURNAL_FROM (1ULL << 30) /* disks from this size get the larger journal */
 #define EXT4_MAGIC_AT 1080
+#define DRAFT_NAME ".disk" /* until it is whole */
 
 /* The system's folders are often missing in an ordinary user's PATH. */
 const char *box_find_mke2fs(void)
@@ -41,9 +42,10 @@ static int run_mke2fs(const char *path, uint64_t size_bytes, cubby_error *err)
         (void)snprintf(size, sizeof size, "%" PRIu64 "k", size_bytes / 1024);
         (void)snprintf(journal, sizeof journal, "size=%s",
                 size_bytes >= JOURNAL_FROM ? JOURNAL_MIB : JOURNAL_SMALL_MIB);
-        /* The file is all holes, so the tables need no zeroes, now or by a thread in the guest. */
+        /* Room to grow in place is never used, and would be copied for every box. The file is
+         * all holes, so the tables need no zeroes, now or by a thread in the guest. */
         const char *const argv[] = {program, "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0",
-                "-L", "cubby", "-J", journal, "-E",
+                "-L", "cubby", "-J", journal, "-O", "^resize_inode", "-E",
                 "root_owner=0:0,nodiscard,assume_storage_prezeroed=1", path, size, NULL};
         return spawn_run(argv, NULL, deadline_after_ms(MKE2FS_MS), err);
 }
@@ -95,24 +97,53 @@ static int open_blank(struct home *home, const char *name, uint64_t size_bytes, 
         return 0;
 }
 
-int box_disk_make(
-        struct home *home, uint64_t size_bytes, int dir_fd, const char *name, cubby_error *err)
+/* The empty disk of this size, made when it is not there yet. */
+static int take_blank(struct home *home, uint64_t size_bytes, int *ret_fd, cubby_error *err)
 {
-        char blank_name[64];
-        (void)snprintf(blank_name, sizeof blank_name, "blank-%" PRIu64 ".ext4", size_bytes);
-        AUTO_FD int blank = -1;
-        if (open_blank(home, blank_name, size_bytes, &blank) < 0) {
-                if (make_blank(home, blank_name, size_bytes, err) < 0)
-                        return cubby_error_wrap(err, "making the writable disk");
-                if (open_blank(home, blank_name, size_bytes, &blank) < 0)
-                        return cubby_error_set(err, CUBBY_E_CORRUPT,
-                                "the empty disk '%s' cannot be used", blank_name);
-        }
-        AUTO_FD int disk =
-                openat(dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        char name[64];
+        (void)snprintf(name, sizeof name, "blank-%" PRIu64 ".ext4", size_bytes);
+        if (open_blank(home, name, size_bytes, ret_fd) == 0)
+                return 0;
+        if (make_blank(home, name, size_bytes, err) < 0)
+                return -1;
+        if (open_blank(home, name, size_bytes, ret_fd) < 0)
+                return cubby_error_set(
+                        err, CUBBY_E_CORRUPT, "the empty disk '%s' cannot be used", name);
+        return 0;
+}
+
+static int copy_disk(int from_fd, uint32_t slot, int dir_fd, cubby_error *err)
+{
+        /* the folder is the box's: what was planted there goes, it is never written to */
+        (void)unlinkat(dir_fd, DRAFT_NAME, 0);
+        AUTO_FD int disk = openat(
+                dir_fd, DRAFT_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        uid_t uid = BOX_UID_FIRST + slot;
         if (disk < 0 || fchmod(disk, 0600) < 0)
-                return cubby_error_errno(err, errno, "making the writable disk");
-        if (file_copy_sparse(blank, disk, err) < 0)
+                return cubby_error_errno(err, errno, "making '%s'", DRAFT_NAME);
+        if (geteuid() == 0 && fchown(disk, uid, uid) < 0)
+                return cubby_error_errno(err, errno,
+                        "giving it to uid %u (is it mapped in this user namespace?)", uid);
+        if (file_copy_sparse(from_fd, disk, err) < 0)
+                return -1;
+        if (renameat(dir_fd, DRAFT_NAME, dir_fd, BOX_DISK_NAME) < 0)
+                return cubby_error_errno(err, errno, "placing it");
+        return 0;
+}
+
+int box_disk_place(
+        cubby *host, const struct box_config *config, int dir_fd, int from_fd, cubby_error *err)
+{
+        AUTO_FD int blank = -1;
+        struct stat info;
+        if (from_fd < 0 && fstatat(dir_fd, BOX_DISK_NAME, &info, AT_SYMLINK_NOFOLLOW) == 0)
+                return 0;
+        box_progress(host, "disk", config->name, 0, 0);
+        if (from_fd < 0 && take_blank(host->home, config->disk_bytes, &blank, err) < 0)
                 return cubby_error_wrap(err, "making the writable disk");
+        if (copy_disk(from_fd < 0 ? blank : from_fd, config->slot, dir_fd, err) < 0) {
+                (void)unlinkat(dir_fd, DRAFT_NAME, 0);
+                return cubby_error_wrap(err, "making the writable disk");
+        }
         return 0;
 }

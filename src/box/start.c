@@ -59,7 +59,8 @@ static int boot(cubby_box *box, struct shim_parts *parts, cubby_error *err)
 {
         const struct engine *engine = engine_find(box->config.engine);
         bool forks = engine != NULL && (engine->capabilities & ENGINE_CAN_FORK) != 0;
-        if (prepare(box, parts, err) < 0 ||
+        if (box_disk_place(box->cubby, &box->config, box->dir_fd, -1, err) < 0 ||
+                prepare(box, parts, err) < 0 ||
                 shim_open_kernel(box->cubby, &box->config, parts, err) < 0 ||
                 (forks && memory_create(box->config.memory_bytes, &parts->memory, err) < 0))
                 return -1;

@@ -58,7 +58,7 @@ static const struct key keys[] = {
         {"engine", TEXT, AT(engine), 0, 0, engines},
         {"accel", TEXT, AT(accel), 0, 0, accels},
         {"spares", COUNT, AT(spares), 0, 64, NULL},
-        {"warmup", LIST, AT(warmup), 0, 16, NULL},
+        {"warmup", LIST, AT(warmup), 0, CONFIG_WARMUPS_MAX, NULL},
         {"capacity_policy", CHOICE, AT(policy), 0, 0, policies},
         {"overflow_policy", CHOICE, AT(policy), 0, 0, policies},
         {"acquire_timeout", SECONDS, AT(acquire_ms), 0.001, YEAR_SECONDS, NULL},
@@ -339,6 +339,12 @@ static int read_environment(const struct reading *reading, const struct key *key
         return 0;
 }
 
+static bool is_command(const char *text)
+{
+        return text[0] != '\0' && text[0] != '#' && strchr(text, '\n') == NULL &&
+                text[strspn(text, " ")] != '\0' && strlen(text) <= CONFIG_WARMUP_BYTES_MAX;
+}
+
 static int read_list(const struct reading *reading, const struct key *key, const yaml_node_t *node,
         cubby_error *err)
 {
@@ -355,12 +361,14 @@ static int read_list(const struct reading *reading, const struct key *key, const
         for (size_t i = 0; i < count; i++) {
                 const yaml_node_t *entry = node_at(reading, item[i]);
                 const char *text = scalar(entry);
-                if (text != NULL && *text != '\0')
+                bool good = text != NULL && is_command(text);
+                if (good)
                         list[i] = strdup(text);
                 if (list[i] == NULL) {
-                        int result = text == NULL || *text == '\0'
-                                ? problem(reading, entry, key->name, err, "must be a list of texts")
-                                : cubby_error_no_memory(err);
+                        int result = good ? cubby_error_no_memory(err)
+                                          : problem(reading, entry, key->name, err,
+                                                    "must be a list of texts, each a command in "
+                                                    "one line");
                         free_list(list);
                         return result;
                 }
@@ -489,11 +497,8 @@ static int read_document(struct reading *reading, cubby_error *err)
         return 0;
 }
 
-static int load(
-        yaml_parser_t *parser, const char *name, yaml_document_t *document, cubby_error *err)
+static int no_yaml(const yaml_parser_t *parser, const char *name, cubby_error *err)
 {
-        if (yaml_parser_load(parser, document) == 1)
-                return 0;
         if (parser->error == YAML_MEMORY_ERROR)
                 return cubby_error_no_memory(err);
         return cubby_error_set(err, CUBBY_E_INVALID, "%.200s:%zu: no YAML: %s", name,
@@ -501,30 +506,101 @@ static int load(
                 parser->problem == NULL ? "it cannot be read" : parser->problem);
 }
 
+/* The depth and the anchors of a document so far. */
+struct shape {
+        unsigned depth, anchors;
+        bool ended;
+};
+
+static void count_event(const yaml_event_t *event, struct shape *shape)
+{
+        switch (event->type) {
+        case YAML_SEQUENCE_START_EVENT:
+                shape->depth++;
+                shape->anchors += event->data.sequence_start.anchor != NULL;
+                break;
+        case YAML_MAPPING_START_EVENT:
+                shape->depth++;
+                shape->anchors += event->data.mapping_start.anchor != NULL;
+                break;
+        case YAML_SCALAR_EVENT:
+                shape->anchors += event->data.scalar.anchor != NULL;
+                break;
+        case YAML_SEQUENCE_END_EVENT:
+        case YAML_MAPPING_END_EVENT:
+                shape->depth--;
+                break;
+        case YAML_DOCUMENT_END_EVENT:
+        case YAML_STREAM_END_EVENT:
+                shape->ended = true;
+                break;
+        case YAML_NO_EVENT:
+        case YAML_STREAM_START_EVENT:
+        case YAML_DOCUMENT_START_EVENT:
+        case YAML_ALIAS_EVENT:
+        default:
+                break;
+        }
+}
+
+/* libyaml's time grows with the square of depth and anchors: a document that has many
+ * is refused before it is loaded. */
+static int check_shape(const char *text, size_t size, const char *name, cubby_error *err)
+{
+        yaml_parser_t parser;
+        struct shape shape = {0};
+        if (yaml_parser_initialize(&parser) != 1)
+                return cubby_error_no_memory(err);
+        yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
+        int result = 0;
+        while (result == 0 && !shape.ended) {
+                yaml_event_t event;
+                if (yaml_parser_parse(&parser, &event) != 1) {
+                        result = no_yaml(&parser, name, err);
+                        break;
+                }
+                count_event(&event, &shape);
+                if (shape.depth > CONFIG_DEPTH_MAX || shape.anchors > CONFIG_ANCHORS_MAX)
+                        result = cubby_error_set(err, CUBBY_E_LIMIT,
+                                "%.200s:%zu: more than %u levels or %u anchors", name,
+                                event.start_mark.line + 1, CONFIG_DEPTH_MAX, CONFIG_ANCHORS_MAX);
+                yaml_event_delete(&event);
+        }
+        yaml_parser_delete(&parser);
+        return result;
+}
+
+static int load(
+        const char *text, size_t size, const char *name, yaml_document_t *ret, cubby_error *err)
+{
+        yaml_parser_t parser;
+        if (check_shape(text, size, name, err) < 0)
+                return -1;
+        if (yaml_parser_initialize(&parser) != 1)
+                return cubby_error_no_memory(err);
+        yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
+        int result = yaml_parser_load(&parser, ret) == 1 ? 0 : no_yaml(&parser, name, err);
+        yaml_parser_delete(&parser);
+        return result;
+}
+
 int provider_config_parse(const char *text, size_t size, const char *name,
         struct provider_config *ret, struct buffer *warnings, cubby_error *err)
 {
         struct provider_config config = {0};
-        yaml_parser_t parser;
         yaml_document_t document;
         if (size > CONFIG_BYTES_MAX)
                 return cubby_error_set(
                         err, CUBBY_E_LIMIT, "%.200s: larger than %u bytes", name, CONFIG_BYTES_MAX);
         if (provider_config_defaults(&config, err) < 0)
                 return -1;
-        if (yaml_parser_initialize(&parser) != 1) {
-                provider_config_clear(&config);
-                return cubby_error_no_memory(err);
-        }
-        yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
         struct reading reading = {
                 .name = name, .document = &document, .config = &config, .warnings = warnings};
-        int result = load(&parser, name, &document, err);
+        int result = load(text, size, name, &document, err);
         if (result == 0) {
                 result = read_document(&reading, err);
                 yaml_document_delete(&document);
         }
-        yaml_parser_delete(&parser);
         if (result < 0) {
                 provider_config_clear(&config);
                 return -1;

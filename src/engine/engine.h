@@ -64,6 +64,9 @@ struct machine; /* each engine has its own */
 struct engine {
         const char *name;
         uint32_t capabilities;
+        /* ENGINE_CAN_CLONE: how long a frozen guest is left alone before it is saved, so that
+         * its kernel's own timers are through: every clone would begin with them. */
+        int64_t rest_ms;
 
         /* Starts the machine; does not wait for the guest. CUBBY_E_VMM,
          * CUBBY_E_UNSUPPORTED (kvm insisted on and unusable). */

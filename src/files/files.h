@@ -25,6 +25,9 @@
 struct file_io {
         int root_fd; /* the box's root, O_PATH */
         int proc_fd; /* our own /proc, O_PATH: descriptors are opened again through it */
+        /* Where files of the root's file system are written before they get their place; they are
+         * removed by others should we be killed. -1: beside their place. */
+        int drafts_fd;
         bool own_folder; /* the thread's working folder is its own: it may be changed */
         void *data;
         /*
@@ -61,6 +64,8 @@ file_operation_fn operate_write;       /* write.c */
 file_operation_fn operate_remove;      /* change.c */
 file_operation_fn operate_rename;      /* change.c */
 file_operation_fn operate_make_folder; /* change.c */
+file_operation_fn operate_tree_out;    /* copy.c */
+file_operation_fn operate_tree_in;     /* copy.c */
 file_operation_fn operate_search;      /* find.c */
 file_operation_fn operate_watch;       /* watch.c */
 

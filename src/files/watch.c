@@ -450,6 +450,8 @@ int operate_watch(const struct message_file_call *call, const struct file_io *io
         struct buffer *reply, cubby_error *err)
 {
         (void)reply;
+        if (io->wait == NULL)
+                return cubby_error_set(err, CUBBY_E_UNSUPPORTED, "this engine does not watch files");
         AUTO_FREE char *path = file_text(call->path, err);
         if (path == NULL)
                 return -1;

@@ -26,9 +26,11 @@ static void hand_out(struct acquiring *now, struct entry *entry, enum pool_serve
                 [SERVED_CLONED] = COUNT_CLONED,
                 [SERVED_BOOTED] = COUNT_BOOTED};
         pool->counters[counters[served]]++;
+        entry->holders++;
         struct pool_acquired acquired = {.served = served,
                 .fresh = served != SERVED_REUSED && served != SERVED_RECLAIMED,
                 .generation = entry->generation,
+                .turn = entry->turn,
                 .shared = pool->source.share(pool->source.data, entry->handle, entry->generation)};
         memcpy(acquired.id, entry->id, sizeof acquired.id);
         memcpy(acquired.box_id, entry->box_id, sizeof acquired.box_id);
@@ -42,8 +44,9 @@ static bool may_skip(const struct pool *pool, const struct entry *entry)
                 time - entry->released_ms < pool->options.skip_ms && time < entry->valid_ms;
 }
 
-/* With the lock held and the entry held; lets the lock go. Returns 0. */
-static int drop_failed(struct acquiring *now, struct entry *entry)
+/* With the lock held and the entry held; lets the lock go. Returns 0, or -1 when the
+ * store cannot say that the box may be replaced. */
+static int drop_failed(struct acquiring *now, struct entry *entry, cubby_error *err)
 {
         struct pool *pool = now->pool;
         bool present = table_find(pool, now->id) == entry;
@@ -52,9 +55,7 @@ static int drop_failed(struct acquiring *now, struct entry *entry)
                 end_begin(pool, entry);
         }
         pool_unlock(pool);
-        if (present)
-                end_finish(pool, entry);
-        return 0;
+        return present ? end_finish(pool, entry, err) : 0;
 }
 
 /* 1 when the lease is ours, 0 when the box went to a destroyer, -1. */
@@ -128,7 +129,7 @@ static int reclaim(struct acquiring *now, struct entry *entry, cubby_error *err)
                         "box %s did not pass its check, another takes its place: %s", entry->id,
                         problem.message);
                 pool_lock(pool);
-                return drop_failed(now, entry);
+                return drop_failed(now, entry, err);
         }
         bool done = promote(now, entry, &key, &memory);
         pool_unlock(pool);
@@ -180,7 +181,7 @@ static int acquire_known(struct acquiring *now, cubby_error *err)
                 return result;
         }
         if (entry->known_closed) {
-                result = drop_failed(now, entry);
+                result = drop_failed(now, entry, err);
         } else {
                 lease_wait_written(pool, entry);
                 pool_unlock(pool);
@@ -210,7 +211,8 @@ static int adopt_one(struct acquiring *now, struct lease *lease, cubby_error *er
                 .user_size = lease->user_size,
                 .thread = lease->thread,
                 .thread_size = lease->thread_size};
-        if (lease->state == LEASE_DEL)
+        /* being ended here too, though the store may not know of it yet */
+        if (lease->state == LEASE_DEL || end_runs(pool, lease->id, lease->box_id))
                 return 0;
         /* its maker held the file lock that is ours now: he is dead */
         if (lease->box_id[0] == '\0')
@@ -219,16 +221,6 @@ static int adopt_one(struct acquiring *now, struct lease *lease, cubby_error *er
                 return key_mismatch(now->order->key, &key, err);
         if (take_place(now, err) < 0)
                 return -1;
-        struct lease asked = {.user = (uint8_t *)(uintptr_t)now->order->key->user,
-                .user_size = now->order->key->user_size,
-                .thread = (uint8_t *)(uintptr_t)now->order->key->thread,
-                .thread_size = now->order->key->thread_size};
-        enum lease_answer answer = LEASE_YES;
-        if (lease_take(pool->store, lease->id, &asked, pool_now(&pool->clock), pool_lease_ttl(pool),
-                    &answer, err) < 0)
-                return -1;
-        if (answer != LEASE_YES)
-                return 0;
         struct entry *entry = NULL;
         int result = adopt_box(pool, lease, now->order->key, ENTRY_ACTIVE, &entry, err);
         if (result <= 0)
@@ -311,12 +303,13 @@ static int add_new(struct acquiring *now, const struct lease *lease, const struc
         struct pool *pool = now->pool;
         struct entry *entry = NULL;
         if (FAULT_POINT(pool->faults, "create.made", err) < 0 ||
-                lease_attach(pool->store, lease->id, box->box_id, err) < 0 ||
+                lease_attach(pool->store, lease->id, box->box_id, pool_now(&pool->clock),
+                        pool_lease_ttl(pool), err) < 0 ||
                 entry_create(now->id, now->order->key, box, &entry, err) < 0)
                 return -1;
         memcpy(entry->lease_id, lease->id, sizeof entry->lease_id);
         entry->generation = lease->generation;
-        entry->valid_ms = lease->expires_ms;
+        entry->valid_ms = lease->expires_ms; /* at least; it was renewed just now */
         entry->state = ENTRY_ACTIVE;
         pool_lock(pool);
         int result = pool_refuse(pool, err);
@@ -338,6 +331,27 @@ static int add_new(struct acquiring *now, const struct lease *lease, const struc
         return 0;
 }
 
+/* Nothing stays behind an acquire that failed; what cannot be ended now is tried again. */
+static void drop_unfinished(
+        struct acquiring *now, const struct lease *lease, struct source_box *box)
+{
+        struct pool *pool = now->pool;
+        cubby_error problem = {0};
+        if ((box->box_id[0] == '\0' ||
+                    pool->source.destroy(pool->source.data, box->box_id, &problem) == 0) &&
+                lease_remove(pool->store, lease->id, &problem) == 0) {
+                if (box->handle != NULL)
+                        pool->source.forget(pool->source.data, box->handle);
+                return;
+        }
+        pool_log(pool, LOG_WARNING, now->order->trace,
+                "box %s could not be ended, it is tried again: %s", now->id, problem.message);
+        if (box->box_id[0] != '\0')
+                (void)lease_attach(pool->store, lease->id, box->box_id, pool_now(&pool->clock),
+                        pool_lease_ttl(pool), NULL);
+        end_leftover(pool, lease, box);
+}
+
 static int create(struct acquiring *now, cubby_error *err)
 {
         struct pool *pool = now->pool;
@@ -357,15 +371,7 @@ static int create(struct acquiring *now, cubby_error *err)
                 pool_measure(pool, STEP_CREATE, begun_ns);
                 return 0;
         }
-        /* nothing stays behind */
-        if (box.handle != NULL) {
-                cubby_error problem = {0};
-                if (pool->source.destroy(pool->source.data, box.box_id, &problem) < 0)
-                        pool_log(pool, LOG_WARNING, now->order->trace,
-                                "box %s could not be ended: %s", box.box_id, problem.message);
-                pool->source.forget(pool->source.data, box.handle);
-        }
-        (void)lease_remove(pool->store, lease.id, NULL);
+        drop_unfinished(now, &lease, &box);
         return -1;
 }
 
@@ -373,7 +379,7 @@ static int acquire_beyond(struct acquiring *now, cubby_error *err)
 {
         struct pool *pool = now->pool;
         struct host_lock lock = {.fd = -1};
-        if (host_lock(pool, now->id, now->deadline_ms, &lock, err) < 0)
+        if (host_lock(pool, now->id, now->deadline_ms, now->order->cancelled, &lock, err) < 0)
                 return -1;
         int result = FAULT_POINT(pool->faults, "acquire.host", err);
         if (result == 0)
@@ -410,11 +416,23 @@ static int acquire_anonymous(struct acquiring *now, cubby_error *err)
 {
         struct host_lock lock = {.fd = -1};
         if (anonymous_id(now->id, err) < 0 ||
-                host_lock(now->pool, now->id, now->deadline_ms, &lock, err) < 0)
+                host_lock(now->pool, now->id, now->deadline_ms, now->order->cancelled, &lock, err) <
+                        0)
                 return -1;
         int result = create(now, err);
         host_unlock(now->pool, &lock);
         return result;
+}
+
+/* The token is a contract with callers that write "None" where there is no user. */
+static int order_token(const struct pool_order *order, char ret[TOKEN_SIZE], cubby_error *err)
+{
+        struct pool_key named = *order->key;
+        if (order->no_user) {
+                named.user = (const uint8_t *)"None";
+                named.user_size = strlen("None");
+        }
+        return key_token(&named, ret, err);
 }
 
 static int acquire_counted(struct acquiring *now, cubby_error *err)
@@ -424,7 +442,7 @@ static int acquire_counted(struct acquiring *now, cubby_error *err)
         int result = 0;
         if (key == NULL)
                 result = acquire_anonymous(now, err);
-        else if (key_check(key, err) < 0 || key_token(key, now->id, err) < 0)
+        else if (key_check(key, err) < 0 || order_token(now->order, now->id, err) < 0)
                 result = -1;
         else
                 result = acquire_keyed(now, err);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define ADOPT_LOCK_MS 2000
+#define LOCK_LOOK_MS 100 /* who waits for a peer sees so soon that it is of no use any more */
 
 void source_items_free(struct source_item *items, size_t count)
 {
@@ -13,17 +14,33 @@ void source_items_free(struct source_item *items, size_t count)
         free(items);
 }
 
-int host_lock(struct pool *pool, const char *id, int64_t deadline_ms, struct host_lock *ret,
-        cubby_error *err)
+int host_lock(struct pool *pool, const char *id, int64_t deadline_ms, const atomic_bool *cancelled,
+        struct host_lock *ret, cubby_error *err)
 {
         struct host_lock lock = {.fd = -1};
+        cubby_error problem = {0};
         /* real time: a file lock knows no other */
         int64_t left = deadline_ms == DEADLINE_NEVER ? -1 : deadline_ms - pool_now(&pool->clock);
-        int64_t deadline = deadline_ms == DEADLINE_NEVER ? DEADLINE_NEVER
-                                                         : deadline_after_ms(left < 0 ? 0 : left);
+        int64_t last = deadline_ms == DEADLINE_NEVER ? DEADLINE_NEVER
+                                                     : deadline_after_ms(left < 0 ? 0 : left);
         (void)snprintf(lock.name, sizeof lock.name, "pool-%s-%s", pool->options.prefix, id);
-        if (home_lock_briefly(pool->home, lock.name, deadline, &lock.fd, err) < 0)
-                return cubby_error_wrap(err, "another process acquires the same user and thread");
+        for (;;) {
+                int64_t look = deadline_after_ms(LOCK_LOOK_MS);
+                if (home_lock_briefly(pool->home, lock.name, look < last ? look : last, &lock.fd,
+                            &problem) == 0)
+                        break;
+                if (problem.code != CUBBY_E_TIMEOUT || deadline_left_ms(last) == 0)
+                        return cubby_error_set(err, problem.code,
+                                "another process acquires the same user and thread: %s",
+                                problem.message);
+                pool_lock(pool);
+                int refused = pool_refuse(pool, err);
+                pool_unlock(pool);
+                if (refused < 0)
+                        return -1;
+                if (cancelled != NULL && atomic_load(cancelled))
+                        return cubby_error_set(err, CUBBY_E_CANCELLED, "the acquire was cancelled");
+        }
         *ret = lock;
         return 0;
 }
@@ -108,80 +125,149 @@ static int make_entry(struct pool *pool, const struct lease *lease, const struct
         return 0;
 }
 
+/* The lease becomes ours, to hand its box out. 1, 0 when a destroyer has it, -1. */
+static int take_lease(
+        struct pool *pool, const struct lease *lease, const struct pool_key *key, cubby_error *err)
+{
+        struct lease asked = {.user = (uint8_t *)(uintptr_t)key->user,
+                .user_size = key->user_size,
+                .thread = (uint8_t *)(uintptr_t)key->thread,
+                .thread_size = key->thread_size};
+        enum lease_answer answer = LEASE_YES;
+        if (lease_take(pool->store, lease->id, &asked, pool_now(&pool->clock), pool_lease_ttl(pool),
+                    &answer, err) < 0)
+                return -1;
+        return answer == LEASE_YES ? 1 : 0;
+}
+
+/* A box that is dead or does not answer, its lease ours. */
+static int end_useless(struct pool *pool, const struct lease *lease, cubby_error *err)
+{
+        enum lease_answer answer = LEASE_YES;
+        pool_lock(pool);
+        pool->counters[COUNT_CHECK_FAILED]++;
+        pool_unlock(pool);
+        if (lease_claim(pool->store, lease->id, LEASE_DEL, pool_now(&pool->clock),
+                    pool_lease_ttl(pool), &answer, err) < 0)
+                return -1;
+        return answer == LEASE_YES ? adopt_destroy(pool, lease, err) : 0;
+}
+
+/* Nobody's again: it goes on, and ends by itself when nobody comes. */
+static void leave(struct pool *pool, const struct lease *lease, void *handle)
+{
+        int64_t idle = pool->options.idle_ms;
+        if (handle != NULL && idle > 0)
+                pool->source.park(pool->source.data, handle, idle);
+        (void)lease_leave(pool->store, lease->id, LEASE_PARKED, pool_now(&pool->clock), 0, NULL);
+}
+
+/* Takes the box of the source. */
+static int add_box(struct pool *pool, const struct lease *lease, const struct pool_key *key,
+        enum entry_state state, const struct source_box *box, struct entry **ret, cubby_error *err)
+{
+        struct entry *entry = NULL;
+        if (make_entry(pool, lease, key, state, box, &entry, err) < 0) {
+                leave(pool, lease, box->handle);
+                pool->source.forget(pool->source.data, box->handle);
+                return -1;
+        }
+        pool_lock(pool);
+        int result = add(pool, entry, err);
+        if (result == 0)
+                entry_mark_dirty(pool, entry);
+        pool_unlock(pool);
+        if (result < 0) {
+                leave(pool, lease, box->handle);
+                entry_drop(pool, entry);
+                return -1;
+        }
+        *ret = entry;
+        return 1;
+}
+
 int adopt_box(struct pool *pool, const struct lease *lease, const struct pool_key *key,
         enum entry_state state, struct entry **ret_entry, cubby_error *err)
 {
         struct source_box box = {0};
-        struct entry *entry = NULL;
-        int opened = open_box(pool, lease->box_id, state == ENTRY_ACTIVE, &box, err);
-        if (opened > 0) {
-                pool_lock(pool);
-                pool->counters[COUNT_CHECK_FAILED]++;
-                pool_unlock(pool);
-                enum lease_answer answer = LEASE_YES;
-                if (lease_claim(pool->store, lease->id, LEASE_DEL, pool_now(&pool->clock),
-                            pool_lease_ttl(pool), &answer, err) < 0 ||
-                        (answer == LEASE_YES && adopt_destroy(pool, lease, err) < 0))
-                        return -1;
-                return 0;
+        bool take = state == ENTRY_ACTIVE;
+        /* before it is taken: what fails here leaves it to its owner */
+        int opened = open_box(pool, lease->box_id, take, &box, err);
+        int ours = opened < 0 ? -1 : take ? take_lease(pool, lease, key, err) : 1;
+        if (ours <= 0) {
+                if (box.handle != NULL)
+                        pool->source.forget(pool->source.data, box.handle);
+                if (!take)
+                        leave(pool, lease, NULL);
+                return ours;
         }
-        int result = opened < 0 ? -1 : make_entry(pool, lease, key, state, &box, &entry, err);
-        if (result < 0 && box.handle != NULL)
-                pool->source.forget(pool->source.data, box.handle);
-        if (result == 0) {
-                pool_lock(pool);
-                result = add(pool, entry, err);
-                if (result == 0)
-                        entry_mark_dirty(pool, entry);
-                pool_unlock(pool);
-                if (result < 0)
-                        entry_drop(pool, entry);
-        }
-        if (result < 0) {
-                /* nobody's again; it goes on */
-                (void)lease_leave(
-                        pool->store, lease->id, LEASE_PARKED, pool_now(&pool->clock), 0, NULL);
-                return -1;
-        }
-        *ret_entry = entry;
-        return 1;
+        if (opened > 0)
+                return end_useless(pool, lease, err);
+        return add_box(pool, lease, key, state, &box, ret_entry, err);
 }
 
-/* The list of boxes was made before the id's lock was ours: this one may have been
- * ended since, and its lease, which goes last, with it. */
-static bool is_there(struct pool *pool, const char *box_id)
+/*
+ * Its maker may have died before it was ready, or it was ended since the boxes were
+ * listed, before the id's lock was ours. 1 with what its lease shall say, 0 when there
+ * is none any more, -1.
+ */
+static int look_nameless(
+        struct pool *pool, const char *box_id, enum lease_state *ret, cubby_error *err)
 {
         cubby_error problem = {0};
         struct source_box box = {0};
-        if (pool->source.open(pool->source.data, box_id, &box, &problem) < 0)
-                return problem.code != CUBBY_E_NOT_FOUND;
-        pool->source.forget(pool->source.data, box.handle);
-        return true;
+        int result = pool->source.open(pool->source.data, box_id, &box, &problem);
+        if (result == 0) {
+                result = pool->source.prepare(pool->source.data, box.handle, &problem);
+                pool->source.forget(pool->source.data, box.handle);
+        } else if (problem.code == CUBBY_E_NOT_FOUND) {
+                return 0;
+        } else if (problem.code != CUBBY_E_BOX_DEAD && problem.code != CUBBY_E_STATE) {
+                if (err != NULL)
+                        *err = problem;
+                return -1;
+        }
+        if (result < 0)
+                pool_log(pool, LOG_WARNING, NULL, "box %.12s was not ready and is ended: %s",
+                        box_id, problem.message);
+        *ret = result == 0 ? LEASE_PARKED : LEASE_DEL;
+        return 1;
 }
 
 static int lease_nameless(struct pool *pool, const struct source_item *item, cubby_error *err)
 {
         struct lease present = {0};
         enum lease_answer answer = LEASE_GONE;
-        if (lease_of_box(pool->store, item->box_id, &present, &answer, err) < 0)
-                return -1;
-        lease_clear(&present);
-        if (answer == LEASE_YES || !is_there(pool, item->box_id))
-                return 0;
         struct lease lease = {.keyed = item->keyed,
                 .user = (uint8_t *)(uintptr_t)item->key.user,
                 .user_size = item->key.user_size,
                 .thread = (uint8_t *)(uintptr_t)item->key.thread,
                 .thread_size = item->key.thread_size,
-                .state = LEASE_PARKED};
+                .expires_ms = pool_now(&pool->clock) + pool_lease_ttl(pool)};
+        if (lease_of_box(pool->store, item->box_id, &present, &answer, err) < 0)
+                return -1;
+        lease_clear(&present);
+        int found = answer == LEASE_YES || end_runs(pool, "", item->box_id)
+                ? 0
+                : look_nameless(pool, item->box_id, &lease.state, err);
+        if (found <= 0)
+                return found;
         memcpy(lease.pool, pool->options.prefix, sizeof lease.pool);
         memcpy(lease.token, item->id, sizeof lease.token);
         memcpy(lease.box_id, item->box_id, sizeof lease.box_id);
         pool_lock(pool);
         lease.generation = next_generation(pool);
         pool_unlock(pool);
-        if (lease_begin(pool->store, &lease, 0, pool_now(&pool->clock), err) < 0)
+        cubby_error problem = {0};
+        if (lease_begin(pool->store, &lease, 0, pool_now(&pool->clock), &problem) < 0) {
+                if (problem.code == CUBBY_E_EXISTS)
+                        return 0;
+                if (err != NULL)
+                        *err = problem;
                 return -1;
+        }
+        if (lease.state == LEASE_DEL)
+                return adopt_destroy(pool, &lease, err);
         return lease_leave(pool->store, lease.id, LEASE_PARKED, pool_now(&pool->clock), 0, err);
 }
 
@@ -237,7 +323,7 @@ static void adopt_one(struct pool *pool, const struct lease *lease)
         if (serializer_lock(pool->serializer, lease->token, strlen(lease->token), deadline, NULL,
                     &problem) < 0)
                 return;
-        if (host_lock(pool, lease->token, deadline, &lock, &problem) == 0 &&
+        if (host_lock(pool, lease->token, deadline, NULL, &lock, &problem) == 0 &&
                 adopt_lease(pool, lease, &problem) < 0)
                 pool_log(pool, LOG_WARNING, NULL, "box %s was not adopted: %s", lease->token,
                         problem.message);
@@ -251,7 +337,7 @@ static void adopt_item(struct pool *pool, const struct source_item *item)
         cubby_error problem = {0};
         struct host_lock lock = {.fd = -1};
         int64_t deadline = pool_deadline(&pool->clock, ADOPT_LOCK_MS);
-        if (host_lock(pool, item->id, deadline, &lock, &problem) == 0 &&
+        if (host_lock(pool, item->id, deadline, NULL, &lock, &problem) == 0 &&
                 lease_nameless(pool, item, &problem) < 0)
                 pool_log(pool, LOG_WARNING, NULL, "box %s was not adopted: %s", item->id,
                         problem.message);

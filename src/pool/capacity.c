@@ -18,16 +18,23 @@ static int full(struct pool *pool, cubby_error *err)
                 pool->options.replicas);
 }
 
-/* Makes room by the box that was released longest ago. */
-static void evict(struct pool *pool, struct entry *victim, const char *trace)
+/* Makes room by the box that was released longest ago. False when that did not work:
+ * its place is not free before it is gone. */
+static bool evict(struct pool *pool, struct entry *victim, const char *trace)
 {
         pool->counters[COUNT_EVICTED]++;
         end_begin(pool, victim);
+        entry_hold(victim);
         pool_unlock(pool);
         (void)FAULT_POINT(pool->faults, "evict.begun", NULL);
         pool_log(pool, LOG_INFO, trace, "box %s makes room for another", victim->id);
-        end_finish(pool, victim);
+        (void)end_finish(pool, victim, NULL);
         pool_lock(pool);
+        bool gone = victim->state == ENTRY_GONE;
+        pool_unlock(pool);
+        entry_drop(pool, victim);
+        pool_lock(pool);
+        return gone;
 }
 
 static bool may_exceed(const struct pool *pool)
@@ -48,6 +55,7 @@ struct reserving {
         const struct pool_order *order;
         int64_t deadline_ms;
         bool waited;
+        bool stuck;      /* one that was evicted does not end: no other is tried */
         uint32_t beyond; /* boxes, when it is more than the cap */
 };
 
@@ -63,8 +71,8 @@ static int try_reserve(struct pool *pool, struct reserving *reserving, cubby_err
                 pool->creating++;
                 return 0;
         }
-        if (pool->oldest != NULL) {
-                evict(pool, pool->oldest, order->trace);
+        if (pool->oldest != NULL && !reserving->stuck) {
+                reserving->stuck = !evict(pool, pool->oldest, order->trace);
                 return 1;
         }
         if (may_exceed(pool)) {

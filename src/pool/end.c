@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/private.h"
 
+#include <string.h>
+
 #define RETRY_MS 1000
 
 void end_begin(struct pool *pool, struct entry *entry)
@@ -14,18 +16,52 @@ void end_begin(struct pool *pool, struct entry *entry)
         pool->ending_count++;
 }
 
-/* 1 when it is gone, 0 when a peer has it, -1 when that could not be done. */
-static int destroy(struct pool *pool, struct entry *entry, cubby_error *err)
+/* The lease is lost: another, unless a peer found the box and gave it one. 1, 0, -1. */
+static int claim_again(struct pool *pool, struct entry *entry, cubby_error *err)
+{
+        struct lease lease;
+        cubby_error problem = {0};
+        pool_lock(pool);
+        lease_of_entry(pool, entry, &lease);
+        pool_unlock(pool);
+        lease.state = LEASE_DEL;
+        lease.expires_ms = pool_now(&pool->clock) + pool_lease_ttl(pool);
+        if (lease_begin(pool->store, &lease, 0, pool_now(&pool->clock), &problem) == 0) {
+                pool_lock(pool);
+                memcpy(entry->lease_id, lease.id, sizeof entry->lease_id);
+                pool_unlock(pool);
+                return 1;
+        }
+        if (problem.code == CUBBY_E_EXISTS)
+                return 0;
+        if (err != NULL)
+                *err = problem;
+        return -1;
+}
+
+/* It may be ended: 1, 0 when a peer has it, -1 when the store cannot say. */
+static int claim(struct pool *pool, struct entry *entry, cubby_error *err)
 {
         enum lease_answer answer = LEASE_YES;
         if (FAULT_POINT(pool->faults, "end.claim", err) < 0 ||
                 lease_claim(pool->store, entry->lease_id, LEASE_DEL, pool_now(&pool->clock),
                         pool_lease_ttl(pool), &answer, err) < 0)
                 return -1;
-        if (answer == LEASE_REFUSED)
-                return 0;
+        if (answer == LEASE_GONE && entry->box_id[0] != '\0')
+                return claim_again(pool, entry, err);
+        return answer == LEASE_REFUSED ? 0 : 1;
+}
+
+/* 1 when it is gone, 0 when a peer has it, -1 when that could not be done. */
+static int destroy(struct pool *pool, struct entry *entry, cubby_error *err)
+{
+        int claimed = claim(pool, entry, err);
+        if (claimed <= 0)
+                return claimed;
+        entry->claimed = true;
         if (FAULT_POINT(pool->faults, "end.destroy", err) < 0 ||
-                pool->source.destroy(pool->source.data, entry->box_id, err) < 0 ||
+                (entry->box_id[0] != '\0' &&
+                        pool->source.destroy(pool->source.data, entry->box_id, err) < 0) ||
                 lease_remove(pool->store, entry->lease_id, err) < 0)
                 return -1;
         return 1;
@@ -44,7 +80,7 @@ static void unlink_ending(struct pool *pool, struct entry *entry)
         pool->ending_count--;
 }
 
-void end_finish(struct pool *pool, struct entry *entry)
+int end_finish(struct pool *pool, struct entry *entry, cubby_error *err)
 {
         cubby_error problem = {0};
         int64_t begun_ns = clock_monotonic_ns();
@@ -52,6 +88,7 @@ void end_finish(struct pool *pool, struct entry *entry)
         lease_wait_written(pool, entry);
         pool_unlock(pool);
         int result = destroy(pool, entry, &problem);
+        bool unclaimed = result < 0 && !entry->claimed;
         if (result < 0)
                 pool_log(pool, LOG_WARNING, NULL,
                         "box %s could not be ended, it is tried again: %s", entry->id,
@@ -69,6 +106,42 @@ void end_finish(struct pool *pool, struct entry *entry)
         pool_unlock(pool);
         if (result >= 0)
                 entry_drop(pool, entry);
+        if (!unclaimed)
+                return 0;
+        if (err != NULL)
+                *err = problem;
+        return -1;
+}
+
+void end_leftover(struct pool *pool, const struct lease *lease, const struct source_box *box)
+{
+        struct entry *entry = NULL;
+        if (entry_create(lease->token, NULL, box, &entry, NULL) < 0) {
+                if (box->handle != NULL)
+                        pool->source.forget(pool->source.data, box->handle);
+                return;
+        }
+        memcpy(entry->lease_id, lease->id, sizeof entry->lease_id);
+        entry->generation = lease->generation;
+        entry->state = ENTRY_ENDING;
+        pool_lock(pool);
+        entry->retry_ms = pool_now(&pool->clock) + RETRY_MS;
+        entry->next = pool->ending;
+        pool->ending = entry;
+        pool->ending_count++;
+        (void)pthread_cond_signal(&pool->reaping);
+        pool_unlock(pool);
+}
+
+bool end_runs(struct pool *pool, const char *lease_id, const char *box_id)
+{
+        pool_lock(pool);
+        const struct entry *entry = pool->ending;
+        while (entry != NULL && strcmp(entry->lease_id, lease_id) != 0 &&
+                (box_id[0] == '\0' || strcmp(entry->box_id, box_id) != 0))
+                entry = entry->next;
+        pool_unlock(pool);
+        return entry != NULL;
 }
 
 void end_retry(struct pool *pool)
@@ -84,6 +157,6 @@ void end_retry(struct pool *pool)
                 pool_unlock(pool);
                 if (entry == NULL)
                         return;
-                end_finish(pool, entry);
+                (void)end_finish(pool, entry, NULL);
         }
 }

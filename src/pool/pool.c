@@ -228,13 +228,20 @@ void pool_close(struct pool *pool)
         free(pool);
 }
 
+/* With the lock held; NULL when it is not active. */
+static struct entry *find_active(struct pool *pool, const char *id)
+{
+        struct entry *entry = strlen(id) < TOKEN_SIZE ? table_find(pool, id) : NULL;
+        return entry != NULL && entry->state == ENTRY_ACTIVE ? entry : NULL;
+}
+
 int pool_get(struct pool *pool, const char *id, struct pool_acquired *ret, cubby_error *err)
 {
         if (pool_check_process(pool, err) < 0)
                 return -1;
         pool_lock(pool);
-        struct entry *entry = strlen(id) < TOKEN_SIZE ? table_find(pool, id) : NULL;
-        if (entry != NULL && entry->state == ENTRY_ACTIVE) {
+        struct entry *entry = find_active(pool, id);
+        if (entry != NULL) {
                 struct pool_acquired got = {.served = SERVED_REUSED,
                         .generation = entry->generation,
                         .shared = pool->source.share(
@@ -249,32 +256,47 @@ int pool_get(struct pool *pool, const char *id, struct pool_acquired *ret, cubby
         return cubby_error_set(err, CUBBY_E_NOT_FOUND, "no active box '%.64s' in this pool", id);
 }
 
+/* With the lock held: out of its conversation's hands. True when it is to be ended. */
+static bool release(struct pool *pool, struct entry *entry)
+{
+        pool->counters[COUNT_RELEASED]++;
+        if (pool->closing) {
+                end_begin(pool, entry);
+                return true;
+        }
+        table_set_warm(pool, entry, pool_now(&pool->clock));
+        entry->released_here = true;
+        entry->taken = false;
+        entry_mark_dirty(pool, entry);
+        if (pool->oldest == entry)
+                (void)pthread_cond_signal(&pool->reaping);
+        (void)pthread_cond_broadcast(&pool->room);
+        return false;
+}
+
 int pool_release(struct pool *pool, const char *id, cubby_error *err)
 {
         if (pool_check_process(pool, err) < 0)
                 return -1;
-        struct entry *ended = NULL;
         pool_lock(pool);
-        struct entry *entry = strlen(id) < TOKEN_SIZE ? table_find(pool, id) : NULL;
-        if (entry != NULL && entry->state == ENTRY_ACTIVE) {
-                pool->counters[COUNT_RELEASED]++;
-                if (pool->closing) {
-                        end_begin(pool, entry);
-                        ended = entry;
-                } else {
-                        table_set_warm(pool, entry, pool_now(&pool->clock));
-                        entry->released_here = true;
-                        entry->taken = false;
-                        entry_mark_dirty(pool, entry);
-                        if (pool->oldest == entry)
-                                (void)pthread_cond_signal(&pool->reaping);
-                        (void)pthread_cond_broadcast(&pool->room);
-                }
-        }
+        struct entry *entry = find_active(pool, id);
+        bool ends = entry != NULL && release(pool, entry);
         pool_unlock(pool);
-        if (ended != NULL)
-                end_finish(pool, ended);
+        if (ends)
+                (void)end_finish(pool, entry, NULL);
         return 0;
+}
+
+void pool_give_back(struct pool *pool, const struct pool_acquired *acquired)
+{
+        pool_lock(pool);
+        struct entry *entry = find_active(pool, acquired->id);
+        bool same = entry != NULL && entry->generation == acquired->generation &&
+                entry->turn == acquired->turn && entry->holders > 0;
+        bool ends = same && --entry->holders == 0 && release(pool, entry);
+        pool_unlock(pool);
+        if (ends)
+                (void)end_finish(pool, entry, NULL);
 }
 
 void pool_invalidate(struct pool *pool, const char *id, uint64_t generation)
@@ -292,7 +314,7 @@ void pool_invalidate(struct pool *pool, const char *id, uint64_t generation)
         }
         pool_unlock(pool);
         if (entry != NULL)
-                end_finish(pool, entry);
+                (void)end_finish(pool, entry, NULL);
 }
 
 void pool_get_status(struct pool *pool, struct pool_status *ret)

@@ -69,6 +69,7 @@ struct pool_order {
         const struct pool_key *key;   /* NULL: a box of its own, never found again */
         int64_t timeout_ms;           /* 0: the pool's */
         const char *trace;            /* for log lines; may be NULL */
+        bool no_user;                 /* the token is that of the user "None" */
         const atomic_bool *cancelled; /* NULL: cannot be */
 };
 
@@ -78,7 +79,8 @@ struct pool_acquired {
         enum pool_served served;
         bool fresh;
         uint64_t generation;
-        void *shared; /* of the source */
+        uint64_t turn; /* how often the box had become active */
+        void *shared;  /* of the source */
 };
 
 int pool_acquire(struct pool *pool, const struct pool_order *order, struct pool_acquired *ret,
@@ -87,6 +89,9 @@ int pool_acquire(struct pool *pool, const struct pool_order *order, struct pool_
 int pool_get(struct pool *pool, const char *id, struct pool_acquired *ret, cubby_error *err);
 /* No error for an unknown id. */
 int pool_release(struct pool *pool, const char *id, cubby_error *err);
+/* Undoes one acquire whose result nobody got: the box becomes warm, unless somebody else
+ * got it too and has not released it. */
+void pool_give_back(struct pool *pool, const struct pool_acquired *acquired);
 /* The box of this generation failed for good: it is taken out and ended. */
 void pool_invalidate(struct pool *pool, const char *id, uint64_t generation);
 

@@ -12,6 +12,8 @@
 #include <string.h>
 
 #define LOOK_TTL_MS 60000 /* of a lease that is taken to end its box */
+#define ID_LOCK_MS 2000   /* whoever makes a box of this id is not waited for longer */
+#define LOCK_NAME_SIZE 80
 
 DEFINE_AUTO(lease_store, lease_store_close)
 
@@ -150,6 +152,27 @@ static bool is_free(const struct lease *lease, const struct lease_store *store)
                 lease_lapsed(lease, lease_store_self(store), clock_monotonic_ms());
 }
 
+/* While it is ours no acquire of this id takes a box. */
+struct id_lock {
+        struct home *home;
+        char name[LOCK_NAME_SIZE];
+        int fd;
+};
+
+static void id_unlock(struct id_lock *lock)
+{
+        home_unlock_briefly(lock->home, lock->name, &lock->fd);
+}
+#define AUTO_ID_LOCK __attribute__((cleanup(id_unlock)))
+
+static int id_lock(
+        cubby *host, const char *pool, const char *id, struct id_lock *lock, cubby_error *err)
+{
+        (void)snprintf(lock->name, sizeof lock->name, "pool-%.40s-%.16s", pool, id);
+        return home_lock_briefly(
+                host->home, lock->name, deadline_after_ms(ID_LOCK_MS), &lock->fd, err);
+}
+
 static int end_box(
         cubby *host, struct lease_store *store, const struct lease *lease, cubby_error *err)
 {
@@ -173,6 +196,28 @@ static int end_box(
         return lease_remove(store, lease->id, err) < 0 ? -1 : 1;
 }
 
+/* Ends the box of one lease of a list, which may be old by now. 1, 0 when somebody has it, -1. */
+static int drain_one(
+        cubby *host, struct lease_store *store, const struct lease *listed, cubby_error *err)
+{
+        AUTO_ID_LOCK struct id_lock lock = {.home = host->home, .fd = -1};
+        cubby_error problem = {0};
+        struct lease *leases = NULL;
+        size_t count = 0;
+        if (id_lock(host, listed->pool, listed->token, &lock, &problem) < 0)
+                return problem.code == CUBBY_E_TIMEOUT
+                        ? 0
+                        : cubby_error_set(err, problem.code, "%s", problem.message);
+        if (lease_list(store, listed->pool, listed->token, &leases, &count, err) < 0)
+                return -1;
+        int result = 0;
+        for (size_t i = 0; i < count; i++)
+                if (strcmp(leases[i].id, listed->id) == 0 && is_free(&leases[i], store))
+                        result = end_box(host, store, &leases[i], err);
+        lease_list_free(leases, count);
+        return result;
+}
+
 int pools_drain(
         cubby *host, const char *pool, uint32_t *ret_ended, uint32_t *ret_left, cubby_error *err)
 {
@@ -186,7 +231,7 @@ int pools_drain(
                 return -1;
         int result = 0;
         for (size_t i = 0; i < count && result >= 0; i++) {
-                result = is_free(&leases[i], store) ? end_box(host, store, &leases[i], err) : 0;
+                result = drain_one(host, store, &leases[i], err);
                 ended += result == 1;
                 left += result == 0;
         }
@@ -213,13 +258,23 @@ static void park_box(cubby *host, const struct lease *lease, int64_t idle_ms)
                         deadline_after_ms(BOX_CALL_MS), &client, &frame, NULL);
 }
 
+static bool token_or_anonymous(const char *id)
+{
+        size_t length = strspn(id, "0123456789abcdef");
+        return (length == 8 || length == TOKEN_LENGTH) && id[length] == '\0';
+}
+
 int pools_release(
         cubby *host, const struct provider_config *config, const char *id, cubby_error *err)
 {
         AUTO(lease_store) struct lease_store *store = NULL;
+        AUTO_ID_LOCK struct id_lock lock = {.home = host->home, .fd = -1};
         struct lease *leases = NULL;
         size_t count = 0;
-        if (open_store(host, &store, err) < 0 ||
+        if (!token_or_anonymous(id))
+                return cubby_error_set(
+                        err, CUBBY_E_NOT_FOUND, "no box '%.64s' of this pool was left", id);
+        if (open_store(host, &store, err) < 0 || id_lock(host, config->pool, id, &lock, err) < 0 ||
                 lease_list(store, config->pool, id, &leases, &count, err) < 0)
                 return -1;
         int result = 0;

@@ -38,6 +38,8 @@ struct entry {
         bool known_closed;
 
         char lease_id[LEASE_ID_SIZE];
+        uint64_t turn;    /* how often it became active */
+        unsigned holders; /* who got it in this turn, and did not give it back */
         uint64_t epoch;   /* hand-outs; a decision that is older than one is void */
         bool taken;       /* handed out without asking the store: to be taken there */
         bool parked_told; /* the box itself knows that it is warm */
@@ -45,6 +47,7 @@ struct entry {
         bool writing;     /* its lease is being written just now */
         int64_t valid_ms; /* the lease is ours until then */
         bool destroying;  /* somebody works on its end */
+        bool claimed;     /* ending: the store says so */
         int64_t retry_ms; /* ending: not before */
 };
 
@@ -133,9 +136,14 @@ void capacity_return(struct pool *pool);
 /* With the lock held: out of the table, to be destroyed; its place stays taken. */
 void end_begin(struct pool *pool, struct entry *entry);
 /* Without: claims, destroys, removes the lease. What cannot be done now stays in
- * the list of ending ones, for the reaper. */
-void end_finish(struct pool *pool, struct entry *entry);
+ * the list of ending ones, for the reaper. -1 only when the store could not say
+ * whether the box may be ended. */
+int end_finish(struct pool *pool, struct entry *entry, cubby_error *err);
+/* What is left of an acquire that failed, with its lease: for the reaper too. */
+void end_leftover(struct pool *pool, const struct lease *lease, const struct source_box *box);
 void end_retry(struct pool *pool);
+/* Whether the box, or that of the lease, is in that list. */
+bool end_runs(struct pool *pool, const char *lease_id, const char *box_id);
 
 /* lease.c */
 /* A lease row's contents for an entry, pointing into it. */
@@ -150,8 +158,9 @@ void *lease_writer(void *data);
 void *reaper_run(void *data);
 
 /* adopt.c */
-/* With the token's locks held, a place reserved and the lease ours: opens, checks and adds its box
- * as active. 1 with *ret_entry held, 0 when the box was of no use and is gone, -1. */
+/* With the token's locks held. ENTRY_ACTIVE, with a place reserved: opens and checks the box, takes
+ * its lease and adds it. ENTRY_WARM: the lease was claimed. 1 with *ret_entry held, 0 when the box
+ * was of no use and is gone, or a destroyer has it, -1. */
 int adopt_box(struct pool *pool, const struct lease *lease, const struct pool_key *key,
         enum entry_state state, struct entry **ret_entry, cubby_error *err);
 /* Boxes of this id that no lease knows get one, of nobody. */
@@ -163,8 +172,10 @@ struct host_lock {
         int fd;
         char name[80];
 };
-int host_lock(struct pool *pool, const char *id, int64_t deadline_ms, struct host_lock *ret,
-        cubby_error *err);
+/* CUBBY_E_TIMEOUT at the deadline; soon after the pool closes or *cancelled (may be NULL) became
+ * true CUBBY_E_SHUTDOWN or CUBBY_E_CANCELLED. */
+int host_lock(struct pool *pool, const char *id, int64_t deadline_ms, const atomic_bool *cancelled,
+        struct host_lock *ret, cubby_error *err);
 void host_unlock(struct pool *pool, struct host_lock *lock);
 
 /* async.c */

@@ -25,7 +25,7 @@ void pool_reap(struct pool *pool)
                 if (entry == NULL)
                         break;
                 (void)FAULT_POINT(pool->faults, "reap.taken", NULL);
-                end_finish(pool, entry);
+                (void)end_finish(pool, entry, NULL);
         }
         end_retry(pool);
 }

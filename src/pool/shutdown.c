@@ -77,7 +77,7 @@ static void end_all(struct pool *pool, int64_t deadline_ms)
                         continue;
                 }
                 pool_unlock(pool);
-                end_finish(pool, entry);
+                (void)end_finish(pool, entry, NULL);
                 pool_lock(pool);
         }
 }

@@ -59,6 +59,8 @@ struct pool_source {
                 size_t *ret_count, cubby_error *err);
         /* A round trip to the agent. */
         int (*check)(void *data, void *handle, int64_t timeout_ms, cubby_error *err);
+        /* Makes one ready that may not be: its maker may have died. CUBBY_E_BOX_DEAD. */
+        int (*prepare)(void *data, void *handle, cubby_error *err);
         /* True when it is known to be gone. Does not block. */
         bool (*closed)(void *data, void *handle);
         /* The box ends by itself when nobody says otherwise within this; 0: never. */

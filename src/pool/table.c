@@ -115,6 +115,7 @@ void table_set_active(struct pool *pool, struct entry *entry)
 {
         unlink_warm(pool, entry);
         entry->state = ENTRY_ACTIVE;
+        entry->turn++;
         entry->epoch++;
         pool->active++;
 }
@@ -122,6 +123,7 @@ void table_set_active(struct pool *pool, struct entry *entry)
 void table_set_warm(struct pool *pool, struct entry *entry, int64_t released_ms)
 {
         pool->active--;
+        entry->holders = 0;
         entry->state = ENTRY_WARM;
         entry->released_ms = released_ms;
         link_warm(pool, entry);

@@ -186,10 +186,25 @@ static int count_rows(struct db *db, int64_t *ret, cubby_error *err)
         return 0;
 }
 
+/* Its owner may have established its lease again since one looked. */
+static int check_unleased(struct db *db, const char *box_id, cubby_error *err)
+{
+        struct lease present = {0};
+        int found = box_id[0] == '\0'
+                ? 0
+                : find_row(db, "SELECT " COLUMNS " FROM leases WHERE box_id = ?1", box_id, &present,
+                          err);
+        lease_clear(&present);
+        return found == 1 ? cubby_error_set(err, CUBBY_E_EXISTS, "the box has a lease already")
+                          : found;
+}
+
 static int begin_work(struct lease_store *store, void *data, cubby_error *err)
 {
         struct request *request = data;
         int64_t count = 0;
+        if (check_unleased(&store->db, request->lease->box_id, err) < 0)
+                return -1;
         if (count_rows(&store->db, &count, err) < 0)
                 return -1;
         if (request->max_boxes > 0 && count >= request->max_boxes)
@@ -224,17 +239,27 @@ int lease_begin(struct lease_store *store, struct lease *lease, uint32_t max_box
 static int attach_work(struct lease_store *store, void *data, cubby_error *err)
 {
         struct request *request = data;
-        if (db_execute(&store->db, "UPDATE leases SET box_id = ?1 WHERE id = ?2", request->text,
-                    request->id, err) < 0)
+        struct db *db = &store->db;
+        AUTO_STATEMENT sqlite3_stmt *row = NULL;
+        if (db_prepare(db,
+                    "UPDATE leases SET box_id = ?1, expires_ms = ?2"
+                    " WHERE id = ?3 AND owner_instance = ?4",
+                    &row, err) < 0 ||
+                db_bind_text(db, row, 1, request->text, err) < 0 ||
+                db_bind_number(db, row, 2, request->now_ms + request->ttl_ms, err) < 0 ||
+                db_bind_text(db, row, 3, request->id, err) < 0 ||
+                db_bind_text(db, row, 4, store->self.instance, err) < 0 ||
+                db_step(db, row, err) < 0)
                 return -1;
-        if (sqlite3_changes(store->db.sql) != 1)
+        if (sqlite3_changes(db->sql) != 1)
                 return cubby_error_set(err, CUBBY_E_NOT_FOUND, "the lease is gone");
         return 0;
 }
 
-int lease_attach(struct lease_store *store, const char *id, const char *box_id, cubby_error *err)
+int lease_attach(struct lease_store *store, const char *id, const char *box_id, int64_t now_ms,
+        int64_t ttl_ms, cubby_error *err)
 {
-        struct request request = {.id = id, .text = box_id};
+        struct request request = {.id = id, .text = box_id, .now_ms = now_ms, .ttl_ms = ttl_ms};
         return lease_run(store, true, attach_work, &request, err);
 }
 
@@ -330,11 +355,15 @@ int lease_claim(struct lease_store *store, const char *id, enum lease_state stat
         return 0;
 }
 
-/* A rebuilt database has lost its leases; one whose box is gone is not made again. */
-static int box_exists(struct db *db, const char *box_id, bool *ret, cubby_error *err)
+/* A rebuilt database has lost its leases. One whose box is gone is not made again, nor
+ * one whose box a peer found without a lease and gave another. */
+static int box_is_free(struct db *db, const char *box_id, bool *ret, cubby_error *err)
 {
         AUTO_STATEMENT sqlite3_stmt *row = NULL;
-        if (db_prepare(db, "SELECT 1 FROM boxes WHERE id = ?1", &row, err) < 0 ||
+        if (db_prepare(db,
+                    "SELECT 1 FROM boxes WHERE id = ?1"
+                    " AND NOT EXISTS (SELECT 1 FROM leases WHERE box_id = ?1)",
+                    &row, err) < 0 ||
                 db_bind_text(db, row, 1, box_id, err) < 0)
                 return -1;
         int found = db_step(db, row, err);
@@ -348,15 +377,15 @@ static int renew_work(struct lease_store *store, void *data, cubby_error *err)
 {
         struct request *request = data;
         struct lease present = {0};
-        bool exists = false;
+        bool is_free = false;
         int found = find_by_id(&store->db, request->lease->id, &present, err);
         if (found < 0)
                 return -1;
         int answer = RENEWED;
         if (found == 0) {
-                if (box_exists(&store->db, request->lease->box_id, &exists, err) < 0)
+                if (box_is_free(&store->db, request->lease->box_id, &is_free, err) < 0)
                         return -1;
-                answer = exists ? RENEWED_LAPSED : RENEWAL_LOST;
+                answer = is_free ? RENEWED_LAPSED : RENEWAL_LOST;
         } else if (!lease_owner_same(&present.owner, &store->self)) {
                 answer = RENEWAL_LOST;
         } else if (present.expires_ms <= request->now_ms) {
@@ -422,8 +451,9 @@ static int leave_work(struct lease_store *store, void *data, cubby_error *err)
                 lease.owner.start_ticks = 0;
                 if (make_id(lease.owner.instance, err) < 0)
                         result = -1;
+                if (lease.state != LEASE_PARKED || request->state != LEASE_PARKED)
+                        lease.parked_ms = request->now_ms;
                 lease.state = request->state;
-                lease.parked_ms = request->now_ms;
                 lease.expires_ms = request->now_ms + request->ttl_ms;
                 if (result == 0)
                         result = insert_row(&store->db, &lease, err);

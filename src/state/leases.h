@@ -69,11 +69,14 @@ void lease_store_close(struct lease_store *store);
 const struct lease_owner *lease_store_self(const struct lease_store *store);
 
 /* A row for a box that is going to be made; its id is chosen. With `max_boxes`
- * CUBBY_E_CAPACITY when the home has so many already. */
+ * CUBBY_E_CAPACITY when the home has so many already. For a box that is there (box_id set)
+ * CUBBY_E_EXISTS when it has a lease. */
 int lease_begin(struct lease_store *store, struct lease *lease, uint32_t max_boxes, int64_t now_ms,
         cubby_error *err);
-/* The box is there. */
-int lease_attach(struct lease_store *store, const char *id, const char *box_id, cubby_error *err);
+/* The box is there; making it may have taken longer than the lease lasted. CUBBY_E_NOT_FOUND
+ * when the lease is not ours any more. */
+int lease_attach(struct lease_store *store, const char *id, const char *box_id, int64_t now_ms,
+        int64_t ttl_ms, cubby_error *err);
 int lease_remove(struct lease_store *store, const char *id, cubby_error *err);
 
 enum lease_answer {

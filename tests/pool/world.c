@@ -72,7 +72,10 @@ static int insert(struct world *world, const struct source_wish *wish, struct so
         box->exists = true;
         box->alive = true;
         box->parked_for_ms = -1;
+        box->ready = !world->dies_unready;
         world->count++;
+        if (world->dies_unready)
+                return cubby_error_set(err, CUBBY_E_VMM, "the maker was killed");
         world->handles++;
         *ret = (struct source_box){.handle = box, .served = world->served};
         memcpy(ret->box_id, box->box_id, sizeof ret->box_id);
@@ -102,6 +105,8 @@ static int world_open(void *data, const char *box_id, struct source_box *ret, cu
         int result = 0;
         if (box == NULL)
                 result = cubby_error_set(err, CUBBY_E_NOT_FOUND, "there is no such box");
+        else if (world->open_fails)
+                result = cubby_error_set(err, CUBBY_E_SYSTEM, "too many open files");
         else if (!box->alive)
                 result = cubby_error_set(err, CUBBY_E_BOX_DEAD, "the box has ended");
         else {
@@ -152,6 +157,20 @@ static int world_check(void *data, void *handle, int64_t timeout_ms, cubby_error
                 result = cubby_error_set(err, CUBBY_E_BOX_DEAD, "the box has ended");
         else if (box->hung || world->check_fails)
                 result = cubby_error_set(err, CUBBY_E_TIMEOUT, "the box did not answer in time");
+        (void)pthread_mutex_unlock(&world->lock);
+        return result;
+}
+
+static int world_prepare(void *data, void *handle, cubby_error *err)
+{
+        struct world *world = data;
+        struct world_box *box = handle;
+        (void)pthread_mutex_lock(&world->lock);
+        int result = 0;
+        if (box->hung || world->prepare_fails)
+                result = cubby_error_set(err, CUBBY_E_TIMEOUT, "no command runs");
+        else
+                box->ready = true;
         (void)pthread_mutex_unlock(&world->lock);
         return result;
 }
@@ -272,6 +291,7 @@ struct pool *world_pool(struct world *world, const struct pool_options *options)
                         .open = world_open,
                         .list = world_list,
                         .check = world_check,
+                        .prepare = world_prepare,
                         .closed = world_closed,
                         .park = world_park,
                         .destroy = world_destroy,

@@ -32,6 +32,7 @@ struct world_box {
         bool exists, alive, hung;
         bool keyed;
         bool doomed;
+        bool ready; /* its folders exist */
         struct pool_key key;
         void *memory;
         int64_t parked_for_ms; /* what it was told; -1: nothing */
@@ -45,9 +46,10 @@ struct world {
         int64_t now_ms;
         struct world_box boxes[WORLD_BOXES];
         size_t count; /* ever made */
-        bool create_fails, destroy_fails, check_fails;
-        unsigned handles; /* open ones */
-        unsigned shared;  /* references that users hold */
+        bool create_fails, destroy_fails, check_fails, prepare_fails, open_fails;
+        bool dies_unready; /* a create ends as if its maker was killed before the folders */
+        unsigned handles;  /* open ones */
+        unsigned shared;   /* references that users hold */
         unsigned checks, creates, destroys;
         unsigned warnings;
         char last_log[512];

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <unistd.h>
+
 #include <cmocka.h>
 
 static int parse(
@@ -176,7 +178,10 @@ static void test_mistakes(void **state)
                         "A asks for $CONFIG_TEST_NO_SUCH"},
                 {"sandbox: {warmup: true}\n", "must be a list"},
                 {"sandbox: {warmup: ['']}\n", "must be a list of texts"},
-                {"sandbox: {warmup: [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}\n", "more than 16"},
+                {"sandbox: {warmup: [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}\n", "more than 15"},
+                {"sandbox: {warmup: [\"a\\nb\"]}\n", "in one line"},
+                {"sandbox: {warmup: ['# a']}\n", "in one line"},
+                {"sandbox: {warmup: [' ']}\n", "in one line"},
                 {"version: 2\nsandbox: {}\n", "test.yaml:1: version: "},
                 {"version: {}\n", "version: "},
                 {"sandbox:\n\t- x\n", "test.yaml:2: no YAML: "},
@@ -218,6 +223,56 @@ static void test_files(void **state)
         free(big);
 }
 
+/* Documents on which libyaml would work for minutes. */
+static void test_shapes(void **state)
+{
+        static const struct {
+                const char *what;
+                size_t count;
+        } rows[] = {{"[", 500000}, {"{a: ", 250000}, {"- ", 500000}, {"? ", 500000}};
+        struct provider_config config = {0};
+        AUTO_BUFFER struct buffer lines;
+        buffer_init(&lines, 4096);
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+                AUTO_BUFFER struct buffer text;
+                cubby_error err = {0};
+                buffer_init(&text, CONFIG_BYTES_MAX);
+                for (size_t j = 0; j < rows[i].count; j++)
+                        assert_true(buffer_append(&text, rows[i].what, strlen(rows[i].what)));
+                assert_int_equal(provider_config_parse((const char *)text.data, text.size, "deep",
+                                         &config, &lines, &err),
+                        -1);
+                assert_int_equal(err.code, CUBBY_E_LIMIT);
+                assert_non_null(strstr(err.message, "deep:1: more than 32 levels"));
+        }
+        AUTO_BUFFER struct buffer anchors;
+        cubby_error err = {0};
+        buffer_init(&anchors, CONFIG_BYTES_MAX);
+        for (int i = 0; i < 50000; i++)
+                assert_true(buffer_printf(&anchors, "- &a%d x\n", i));
+        assert_int_equal(provider_config_parse((const char *)anchors.data, anchors.size, "many",
+                                 &config, &lines, &err),
+                -1);
+        assert_int_equal(err.code, CUBBY_E_LIMIT);
+        assert_null(config.image);
+}
+
+static void test_an_empty_file(void **state)
+{
+        char path[] = "/tmp/cubby-config-XXXXXX";
+        int fd = mkstemp(path);
+        assert_true(fd >= 0);
+        assert_int_equal(close(fd), 0);
+        struct provider_config config = {0};
+        AUTO_BUFFER struct buffer lines;
+        buffer_init(&lines, 4096);
+        int result = provider_config_read(path, &config, &lines, NULL);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(result, 0);
+        assert_int_equal(config.replicas, 3);
+        provider_config_clear(&config);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -226,6 +281,8 @@ int main(void)
                 cmocka_unit_test(test_warnings),
                 cmocka_unit_test(test_mistakes),
                 cmocka_unit_test(test_files),
+                cmocka_unit_test(test_shapes),
+                cmocka_unit_test(test_an_empty_file),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

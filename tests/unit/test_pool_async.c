@@ -218,6 +218,40 @@ static void test_shutdown_ends_the_line(void **state)
         pool_request_close(second); /* after its pool */
 }
 
+/* Two asked, one gave up: the box stays the other's. */
+static void test_cancel_beside_a_user(void **state)
+{
+        struct world *world = *state;
+        struct pool *pool = pool_with(world, 2);
+        struct pool_acquired box = take(world, pool, "a");
+        struct pool_request *request = ask(pool, "a");
+        struct pollfd ready = {.fd = pool_request_fd(request), .events = POLLIN};
+        assert_int_equal(poll(&ready, 1, SOON_MS), 1);
+        pool_request_close(request); /* was `reused`, and is not fetched */
+        assert_int_equal(status_of(pool).active, 1);
+        /* both give up: nobody has it any more */
+        give(pool, box.id);
+        struct pool_request *both[2];
+        for (size_t i = 0; i < 2; i++) {
+                both[i] = ask(pool, "a");
+                ready.fd = pool_request_fd(both[i]);
+                assert_int_equal(poll(&ready, 1, SOON_MS), 1);
+        }
+        pool_request_close(both[0]);
+        assert_int_equal(status_of(pool).active, 1);
+        pool_request_close(both[1]);
+        assert_int_equal(status_of(pool).warm, 1);
+        /* a release that came between counts, and its successor's box is left alone */
+        both[0] = ask(pool, "a");
+        ready.fd = pool_request_fd(both[0]);
+        assert_int_equal(poll(&ready, 1, SOON_MS), 1);
+        give(pool, box.id);
+        (void)take(world, pool, "a");
+        pool_request_close(both[0]);
+        assert_int_equal(status_of(pool).active, 1);
+        end(pool);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -230,6 +264,7 @@ int main(void)
                 WITH_WORLD(test_closed_while_running),
                 WITH_WORLD(test_cancel_done),
                 WITH_WORLD(test_shutdown_ends_the_line),
+                WITH_WORLD(test_cancel_beside_a_user),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -192,6 +192,32 @@ static void test_own_boxes_only(void **state)
         end(two);
 }
 
+/* One that does not end costs no other its box: it keeps its place until it is gone. */
+static void test_an_eviction_that_fails(void **state)
+{
+        struct world *world = *state;
+        struct pool_options options = world_options();
+        options.policy = POLICY_REJECT;
+        struct pool *pool = world_pool(world, &options);
+        struct pool_acquired boxes[3];
+        static const char *const names[] = {"a", "b", "c"};
+        for (size_t i = 0; i < 3; i++)
+                boxes[i] = take(world, pool, names[i]);
+        for (size_t i = 0; i < 3; i++)
+                give(pool, boxes[i].id);
+        world->destroy_fails = true;
+        assert_int_equal(take_fails(world, pool, "d", NULL), CUBBY_E_CAPACITY);
+        struct pool_status status = status_of(pool);
+        assert_int_equal(status.warm, 2);
+        assert_int_equal(status.reserved, 1);
+        world->destroy_fails = false;
+        world_forward(world, 2000);
+        pool_reap(pool);
+        assert_true(take(world, pool, "d").fresh);
+        assert_int_equal(status_of(pool).counters[COUNT_EVICTED], 1);
+        end(pool);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -204,6 +230,7 @@ int main(void)
                 WITH_WORLD(test_destroys_in_flight_count),
                 WITH_WORLD(test_host_wide_ceiling),
                 WITH_WORLD(test_own_boxes_only),
+                WITH_WORLD(test_an_eviction_that_fails),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -153,6 +153,58 @@ static void test_counters_outlive_their_process(void **state)
         pool_close(pool);
 }
 
+/* What an acquire that failed could not end is tried again, and has no lease then. */
+static void test_leftovers_of_an_acquire(void **state)
+{
+        struct world *world = *state;
+        struct pool_options options = world_options();
+        struct pool *pool = world_pool(world, &options);
+        world->destroy_fails = true;
+        fault_arm(world->faults, "create.made", FAULT_FAIL, 1);
+        (void)take_fails(world, pool, "a", NULL);
+        assert_int_equal(world_alive(world), 1);
+        assert_int_equal(status_of(pool).reserved, 1);
+        /* and it is nobody's meanwhile */
+        assert_true(take(world, pool, "a").fresh);
+        assert_int_equal(world_alive(world), 2);
+        world->destroy_fails = false;
+        world_forward(world, 2000);
+        pool_reap(pool);
+        assert_int_equal(world_alive(world), 1);
+        assert_int_equal(status_of(pool).reserved, 0);
+        struct lease *leases = NULL;
+        size_t count = 0;
+        assert_int_equal(lease_list(pool->store, "t", NULL, &leases, &count, NULL), 0);
+        lease_list_free(leases, count);
+        assert_int_equal(count, 1);
+        assert_int_equal(pool_shutdown(pool, 1000, NULL, NULL), 0);
+        pool_close(pool);
+}
+
+/* A box that failed its check is not replaced while the store cannot say that it may end. */
+static void test_a_failed_check_without_the_store(void **state)
+{
+        struct world *world = *state;
+        struct pool_options options = world_options();
+        struct pool *pool = world_pool(world, &options);
+        struct pool_acquired old = take(world, pool, "a");
+        give(pool, old.id);
+        world_find(world, old.id)->hung = true;
+        fault_arm(world->faults, "end.claim", FAULT_FAIL, 1);
+        (void)take_fails(world, pool, "a", NULL);
+        struct lease *leases = NULL;
+        size_t count = 0;
+        assert_int_equal(lease_list(pool->store, "t", NULL, &leases, &count, NULL), 0);
+        lease_list_free(leases, count);
+        assert_int_equal(count, 1);
+        world_forward(world, 2000);
+        pool_reap(pool);
+        assert_int_equal(world_alive(world), 0);
+        assert_true(take(world, pool, "a").fresh);
+        assert_int_equal(pool_shutdown(pool, 1000, NULL, NULL), 0);
+        pool_close(pool);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -162,6 +214,8 @@ int main(void)
                 WITH_WORLD(test_what_is_left),
                 WITH_WORLD(test_leaving),
                 WITH_WORLD(test_counters_outlive_their_process),
+                WITH_WORLD(test_leftovers_of_an_acquire),
+                WITH_WORLD(test_a_failed_check_without_the_store),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

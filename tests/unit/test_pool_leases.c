@@ -3,6 +3,8 @@
 /* Take, claim and renew against each state, and turns that wander between processes. */
 #include "world.h"
 
+#include "state/records.h"
+
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,11 +16,12 @@ struct table {
         struct world *world;
         struct lease_owner me, peer;
         struct lease_store *mine, *theirs;
+        unsigned boxes; /* so many were put */
 };
 
 static void open_table(struct world *world, struct table *table)
 {
-        table->world = world;
+        *table = (struct table){.world = world};
         assert_int_equal(lease_owner_self(&table->me, NULL), 0);
         assert_int_equal(lease_owner_self(&table->peer, NULL), 0);
         assert_int_equal(lease_store_open(world->home, &table->me, &table->mine, NULL), 0);
@@ -43,7 +46,7 @@ static void put(struct table *table, enum owner owner, enum lease_state state, c
         if (owner == PEER_OTHER_BOOT)
                 as.boot_id[0] = as.boot_id[0] == '0' ? '1' : '0';
         struct lease_store *store = NULL;
-        memset(lease.box_id, 'b', 32);
+        (void)snprintf(lease.box_id, sizeof lease.box_id, "%032x", ++table->boxes);
         cubby_error err = {0};
         if (owner == PEER_DEAD || owner == PEER_OTHER_BOOT)
                 assert_int_equal(lease_store_open(table->world->home, &as, &store, NULL), 0);
@@ -487,6 +490,155 @@ static void test_an_unknown_identity(void **state)
         end(b);
 }
 
+/* Its maker was killed before the folders were made: whoever gets it next makes them. */
+static void test_a_box_that_was_not_ready(void **state)
+{
+        struct world *world = *state;
+        struct pool_options options = world_options();
+        struct pool *pool = world_pool(world, &options);
+        world->dies_unready = true;
+        (void)take_fails(world, pool, "a", NULL);
+        world->dies_unready = false;
+        assert_int_equal(world_alive(world), 1);
+        struct pool_acquired box = take(world, pool, "a");
+        assert_int_equal(box.served, SERVED_RECLAIMED);
+        assert_true(world_find(world, box.id)->ready);
+        assert_int_equal(world->creates, 1);
+        /* one in which nothing runs is no box */
+        world->dies_unready = true;
+        (void)take_fails(world, pool, "b", NULL);
+        world->dies_unready = false;
+        world->prepare_fails = true;
+        assert_true(take(world, pool, "b").fresh);
+        assert_int_equal(world->creates, 3);
+        assert_int_equal(world_alive(world), 2);
+        world->prepare_fails = false;
+        end(pool);
+        assert_int_equal(world_alive(world), 0);
+}
+
+/* A failure of this process costs a peer nothing: its box is not taken before it was opened. */
+static void test_a_take_that_fails(void **state)
+{
+        struct world *world = *state;
+        struct pool_options options = world_options();
+        struct pool *a = world_pool(world, &options);
+        struct pool *b = world_pool(world, &options);
+        struct pool_acquired box = take(world, a, "x");
+        struct pool_acquired got = {0};
+        world->open_fails = true;
+        assert_int_equal(take_fails(world, b, "x", NULL), CUBBY_E_SYSTEM);
+        world->open_fails = false;
+        pool_renew(a);
+        assert_int_equal(pool_get(a, box.id, &got, NULL), 0);
+        world_forget_share(world);
+        assert_string_equal(got.box_id, box.box_id);
+        end(b);
+        end(a);
+}
+
+/* Leases are lost, a peer finds the box and gives it another: it has one then, not two. */
+static void test_one_lease_for_a_box(void **state)
+{
+        struct world *world = *state;
+        struct table table;
+        open_table(world, &table);
+        struct lease lease = {.pool = "t", .token = TOKEN, .state = LEASE_OWN, .expires_ms = TTL};
+        (void)snprintf(lease.box_id, sizeof lease.box_id, "%032x", 7U);
+        struct lease second = lease;
+        cubby_error err = {0};
+        char image[72];
+        (void)snprintf(image, sizeof image, "sha256:%064x", 1U);
+        const struct image_record known = {.id = image,
+                .manifest = (char[]){"{}"},
+                .config = (char[]){"{}"},
+                .architecture = (char[]){"amd64"}};
+        assert_int_equal(image_record_put(world->home, &known, NULL), 0);
+        struct box_record record = {
+                .id = lease.box_id, .name = (char[]){"name"}, .image_id = image, .slot = 1};
+        if (box_record_insert(world->home, &record, &err) < 0)
+                fail_msg("%s", err.message);
+        assert_int_equal(lease_begin(table.mine, &lease, 0, 0, NULL), 0);
+        assert_int_equal(lease_begin(table.theirs, &second, 0, 0, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_EXISTS);
+        assert_int_equal(lease_remove(table.mine, lease.id, NULL), 0);
+        enum lease_renewal renewal = RENEWED;
+        assert_int_equal(lease_renew(table.mine, &lease, 0, TTL, &renewal, NULL), 0);
+        assert_int_equal(renewal, RENEWED_LAPSED); /* established again */
+        assert_int_equal(lease_remove(table.mine, lease.id, NULL), 0);
+        assert_int_equal(lease_begin(table.theirs, &second, 0, 0, NULL), 0);
+        assert_int_equal(lease_renew(table.mine, &lease, 0, TTL, &renewal, NULL), 0);
+        assert_int_equal(renewal, RENEWAL_LOST);
+        close_table(&table);
+}
+
+/* A create that took longer than its lease: the new box is nobody's to adopt. */
+static void test_a_long_create(void **state)
+{
+        struct world *world = *state;
+        struct pool_options options = world_options();
+        struct pool *a = world_pool(world, &options);
+        struct pool *b = world_pool(world, &options);
+        struct taking taking = {0};
+        fault_arm(world->faults, "create.made", FAULT_PAUSE, 1);
+        taking_start(&taking, world, a, "x");
+        assert_true(fault_await(world->faults, "create.made", SOON_MS));
+        world_forward(world, options.renewal_ms * options.ttl_multiplier + 1);
+        fault_release(world->faults, "create.made");
+        assert_int_equal(taking_end(&taking), 0);
+        assert_int_equal(pool_adopt(b, NULL), 0);
+        assert_int_equal(status_of(b).warm, 0);
+        pool_renew(a);
+        assert_int_equal(status_of(a).active, 1);
+        end(a);
+        end(b);
+}
+
+/* Left warm: it is as old as it was, not as the end of its process. */
+static void test_the_time_of_release_stays(void **state)
+{
+        struct world *world = *state;
+        struct pool_options options = world_options();
+        struct pool *a = world_pool(world, &options);
+        give(a, take(world, a, "x").id);
+        pool_flush(a);
+        world_forward(world, options.idle_ms - 1);
+        pool_close(a);
+        struct pool *b = world_pool(world, &options);
+        assert_int_equal(pool_adopt(b, NULL), 0);
+        assert_int_equal(status_of(b).warm, 1);
+        world_forward(world, 1);
+        pool_reap(b);
+        assert_int_equal(status_of(b).warm, 0);
+        end(b);
+}
+
+/* A peer that makes a box for the key is waited for, but not after shutdown or a cancel. */
+static void test_waiting_for_a_peer(void **state)
+{
+        struct world *world = *state;
+        struct pool_options options = world_options();
+        struct pool *a = world_pool(world, &options);
+        struct pool *b = world_pool(world, &options);
+        struct taking first = {0};
+        struct taking second = {0};
+        fault_arm(world->faults, "source.create", FAULT_PAUSE, 1);
+        taking_start(&first, world, a, "x");
+        assert_true(fault_await(world->faults, "source.create", SOON_MS));
+        taking_start(&second, world, b, "x");
+        while (status_of(b).keys == 0)
+                (void)sched_yield();
+        int64_t begun = clock_monotonic_ms();
+        assert_int_equal(pool_shutdown(b, 20000, NULL, NULL), 0);
+        assert_int_equal(taking_end(&second), -1);
+        assert_int_equal(second.error.code, CUBBY_E_SHUTDOWN);
+        assert_true(clock_monotonic_ms() - begun < SOON_MS);
+        fault_release(world->faults, "source.create");
+        assert_int_equal(taking_end(&first), 0);
+        pool_close(b);
+        end(a);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -503,6 +655,12 @@ int main(void)
                 WITH_WORLD(test_boxes_without_leases),
                 WITH_WORLD(test_a_box_that_ends_while_it_is_adopted),
                 WITH_WORLD(test_an_unknown_identity),
+                WITH_WORLD(test_a_box_that_was_not_ready),
+                WITH_WORLD(test_a_take_that_fails),
+                WITH_WORLD(test_one_lease_for_a_box),
+                WITH_WORLD(test_a_long_create),
+                WITH_WORLD(test_the_time_of_release_stays),
+                WITH_WORLD(test_waiting_for_a_peer),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

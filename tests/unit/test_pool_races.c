@@ -89,6 +89,49 @@ static void test_acquire_while_reaped(void **state)
         end(pool);
 }
 
+/* The same before the store knows of it: its lease still says that it is warm. */
+static void test_acquire_before_the_claim(void **state)
+{
+        struct world *world = *state;
+        struct pool_options options = world_options();
+        struct pool *pool = world_pool(world, &options);
+        struct pool_acquired old = take(world, pool, "a");
+        give(pool, old.id);
+        world_forward(world, options.idle_ms);
+        fault_arm(world->faults, "end.claim", FAULT_PAUSE, 1);
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, reap, pool), 0);
+        assert_true(fault_await(world->faults, "end.claim", SOON_MS));
+        struct pool_acquired next = take(world, pool, "a");
+        assert_true(next.fresh);
+        assert_string_not_equal(next.box_id, old.box_id);
+        fault_release(world->faults, "end.claim");
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(world_alive(world), 1);
+        assert_string_equal(take(world, pool, "a").box_id, next.box_id);
+        end(pool);
+}
+
+/* A destroy that the store did not answer is tried again, and never hits a box that was
+ * handed out meanwhile. */
+static void test_acquire_before_the_second_try(void **state)
+{
+        struct world *world = *state;
+        struct pool_options options = world_options();
+        struct pool *pool = world_pool(world, &options);
+        struct pool_acquired old = take(world, pool, "a");
+        fault_arm(world->faults, "end.claim", FAULT_FAIL, 1);
+        pool_invalidate(pool, old.id, old.generation);
+        assert_int_equal(world_alive(world), 1);
+        struct pool_acquired next = take(world, pool, "a");
+        assert_string_not_equal(next.box_id, old.box_id);
+        world_forward(world, 2000);
+        pool_reap(pool);
+        assert_int_equal(world_alive(world), 1);
+        assert_string_equal(world_find(world, next.id)->box_id, next.box_id);
+        end(pool);
+}
+
 /* Evicted and replaced while it was checked: that check promotes nothing. */
 static void test_eviction_during_check(void **state)
 {
@@ -235,6 +278,8 @@ int main(void)
                 WITH_WORLD(test_reaper_during_check),
                 WITH_WORLD(test_reclaim_before_reaper),
                 WITH_WORLD(test_acquire_while_reaped),
+                WITH_WORLD(test_acquire_before_the_claim),
+                WITH_WORLD(test_acquire_before_the_second_try),
                 WITH_WORLD(test_eviction_during_check),
                 WITH_WORLD(test_failed_check_of_an_evicted_box),
                 WITH_WORLD(test_release_during_shutdown),

@@ -170,17 +170,7 @@ bool saved_metrics(struct shim *shim, struct slice payload)
         return true;
 }
 
-void saved_look(struct shim *shim, int64_t now_ms)
-{
-        (void)now_ms;
-        shim->look_ms = DEADLINE_NEVER;
-        if (shim->saver != NULL)
-                copy_fail(shim, CUBBY_E_TIMEOUT, "the copy was not taken in time");
-        else if (shim->phase == PHASE_WARM)
-                ask_metrics(shim);
-}
-
-void saved_frozen(struct shim *shim)
+static void save(struct shim *shim)
 {
         cubby_error error;
         cubby_error_clear(&error);
@@ -192,6 +182,23 @@ void saved_frozen(struct shim *shim)
         end_kill(shim, "stopped", "the machine was saved");
         boot_report(shim, REPORT_READY, shim->isolation);
         close_quietly(take_fd(&shim->status_fd));
+}
+
+void saved_frozen(struct shim *shim)
+{
+        shim->look_ms = deadline_after_ms(shim->engine->rest_ms);
+}
+
+void saved_look(struct shim *shim, int64_t now_ms)
+{
+        (void)now_ms;
+        shim->look_ms = DEADLINE_NEVER;
+        if (shim->saver != NULL)
+                copy_fail(shim, CUBBY_E_TIMEOUT, "the copy was not taken in time");
+        else if (shim->phase == PHASE_WARM)
+                ask_metrics(shim);
+        else if (shim->phase == PHASE_FREEZE)
+                save(shim);
 }
 
 static bool same_machine(const struct box_config *spare, const struct box_config *wanted)

@@ -405,6 +405,7 @@ static void microvm_describe_exit(struct machine *machine, char *ret, size_t siz
 const struct engine engine_microvm = {
         .name = "microvm",
         .capabilities = ENGINE_CAN_PAUSE | ENGINE_CAN_CLONE | ENGINE_CAN_FORK,
+        .rest_ms = 2000,
         .start = microvm_start,
         .agent_fd = microvm_agent_fd,
         .exit_fd = microvm_exit_fd,
