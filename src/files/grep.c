@@ -90,7 +90,8 @@ static int refuse(const char *pattern, size_t size, int code, size_t offset, int
                 return cubby_error_no_memory(err);
         if (ret_position != NULL)
                 *ret_position = (int64_t)position;
-        bool large = code == PCRE2_ERROR_PATTERN_TOO_LARGE || code == PCRE2_ERROR_PATTERN_TOO_COMPLICATED ||
+        bool large = code == PCRE2_ERROR_PATTERN_TOO_LARGE ||
+                code == PCRE2_ERROR_PATTERN_TOO_COMPLICATED ||
                 code == PCRE2_ERROR_PARENTHESES_NEST_TOO_DEEP;
         return cubby_error_set(err, large ? CUBBY_E_LIMIT : CUBBY_E_INVALID,
                 "the pattern is not valid at position %zu: %s", position, text);
@@ -145,12 +146,12 @@ int grep_new(const char *pattern, size_t size, const struct grep_options *option
                 return refuse(pattern, size, code, offset, ret_position, err);
         /* Characters beyond ASCII in it are an error here, or the pattern has none. */
         if (utf8_is_ascii((const uint8_t *)pattern, size))
-                grep->ascii = pcre2_compile(text, size,
-                        flags | (options->literal ? 0 : PCRE2_NEVER_UTF), &code, &offset,
-                        grep->compile);
+                grep->ascii =
+                        pcre2_compile(text, size, flags | (options->literal ? 0 : PCRE2_NEVER_UTF),
+                                &code, &offset, grep->compile);
         if (!options->each_line)
-                literals_of(pattern, size, options->literal, !options->case_sensitive,
-                        &grep->literals);
+                literals_of(
+                        pattern, size, options->literal, !options->case_sensitive, &grep->literals);
         *ret = take_ptr(&grep);
         return 0;
 }
@@ -167,8 +168,8 @@ int grep_pace(struct grep_pace *pace, cubby_error *err)
 
 static int explodes(cubby_error *err)
 {
-        return cubby_error_set(err, CUBBY_E_LIMIT,
-                "the pattern explodes: a line takes more steps than it may");
+        return cubby_error_set(
+                err, CUBBY_E_LIMIT, "the pattern explodes: a line takes more steps than it may");
 }
 
 static int match_failed(int code, cubby_error *err)

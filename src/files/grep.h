@@ -49,8 +49,7 @@ int grep_pace(struct grep_pace *pace, cubby_error *err);
  * Called for each line that matches, with its number from 1 and its text cut to GREP_SHOWN
  * characters. 0: go on; 1: enough; -1: failed, with err.
  */
-typedef int grep_line(
-        void *data, uint64_t number, const char *text, size_t size, cubby_error *err);
+typedef int grep_line(void *data, uint64_t number, const char *text, size_t size, cubby_error *err);
 
 /* Returns 0 at the end of the text, what `line` returned, or -1: CUBBY_E_LIMIT for a pattern
  * that explodes, or as the pause says. Not for two threads at once. */
