@@ -193,6 +193,8 @@ typedef struct cubby_box_options {
         const char *stop_signal;   /* NULL: the image's, else "SIGTERM" */
         bool no_template;          /* boots, though a saved machine could be continued; also set
                                       by CUBBY_NO_TEMPLATE in the environment */
+        const char *warmup;        /* what its template and its spares are warmed up with, lines
+                                      as in the home's file `warmup`; NULL: that file's */
 } cubby_box_options;
 
 enum cubby_box_state {
@@ -645,6 +647,7 @@ CUBBY_API int cubby_gc(cubby *cubby, uint64_t *ret_bytes, cubby_error *err);
 #endif
 /* Files, and what finds them and carries them over. */
 #include <cubby/files.h>
+#include <cubby/copy.h>
 #include <cubby/search.h>
 
 #endif

@@ -254,6 +254,20 @@ int64_t box_file_put(
         cubby_file *file, const void *data, size_t size, int64_t timeout_ms, cubby_error *err);
 int box_file_commit(cubby_file *file, int64_t timeout_ms, cubby_error *err);
 
+/* file_copy.c */
+int box_copy_in(cubby_box *box, const char *host_path, const char *path,
+        const cubby_copy_options *options, cubby_error *err);
+int box_copy_out(cubby_box *box, const char *path, const char *host_path,
+        const cubby_copy_options *options, cubby_error *err);
+/* *ret_box: the one that a failure is about. */
+int box_copy_between(cubby_box *from_box, const char *from_path, cubby_box *to_box,
+        const char *to_path, const cubby_copy_options *options, cubby_box **ret_box,
+        cubby_error *err);
+int box_tar_in(cubby_box *box, int fd, const char *path, const cubby_copy_options *options,
+        cubby_error *err);
+int box_tar_out(cubby_box *box, const char *path, int fd, const cubby_copy_options *options,
+        cubby_error *err);
+
 /* search.c */
 int box_glob(cubby_box *box, const char *path, const char *pattern,
         const cubby_search_options *options, cubby_glob_result **ret, cubby_error *err);

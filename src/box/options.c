@@ -171,7 +171,8 @@ static int plan_texts(const cubby_box_options *options, const struct image_runti
                         set_text(&config->accel, options->accel, "auto", err) < 0 ||
                         set_text(&config->workdir, options->workdir, runtime->workdir, err) < 0 ||
                         set_text(&config->user, options->user, runtime->user, err) < 0 ||
-                        set_text(&config->stop_signal, options->stop_signal, signal, err) < 0
+                        set_text(&config->stop_signal, options->stop_signal, signal, err) < 0 ||
+                        set_text(&config->warmup, options->warmup, "", err) < 0
                 ? -1
                 : 0;
 }

@@ -61,6 +61,8 @@ file_operation_fn operate_write;       /* write.c */
 file_operation_fn operate_remove;      /* change.c */
 file_operation_fn operate_rename;      /* change.c */
 file_operation_fn operate_make_folder; /* change.c */
+file_operation_fn operate_tree_out;    /* copy.c */
+file_operation_fn operate_tree_in;     /* copy.c */
 file_operation_fn operate_search;      /* find.c */
 file_operation_fn operate_watch;       /* watch.c */
 

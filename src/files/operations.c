@@ -5,6 +5,8 @@ file_operation_fn *file_operation_find(uint16_t operation)
 {
         static file_operation_fn *const operations[FILE_OPERATION_MAX] = {
                 [FILE_STAT] = operate_stat,
+                [FILE_TREE_OUT] = operate_tree_out,
+                [FILE_TREE_IN] = operate_tree_in,
                 [FILE_LIST] = operate_list,
                 [FILE_READ] = operate_read,
                 [FILE_READ_LINES] = operate_read_lines,

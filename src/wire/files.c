@@ -13,13 +13,12 @@ uint32_t file_traffic(uint16_t operation)
                 return FILE_ENTRIES_OUT;
         case FILE_READ:
         case FILE_READ_LINES:
+        case FILE_TREE_OUT:
                 return FILE_DATA_OUT;
         case FILE_WRITE:
                 return FILE_DATA_IN | FILE_ENTRIES_OUT;
-        case FILE_TREE_OUT:
-                return FILE_ENTRIES_OUT | FILE_DATA_OUT;
         case FILE_TREE_IN:
-                return FILE_ENTRIES_IN | FILE_DATA_IN;
+                return FILE_DATA_IN;
         default:
                 return 0;
         }

@@ -34,8 +34,8 @@ enum file_operation {
         FILE_GREP = 10,       /* the same */
         FILE_WATCH = 11,      /* entries: each one or more message_file_event, the first FILE_READY;
                                  until CANCEL, or the folder is gone; reply: nothing */
-        FILE_TREE_OUT = 12,   /* entries, each followed by the data of its content */
-        FILE_TREE_IN = 13,    /* the same towards the box, then EOF */
+        FILE_TREE_OUT = 12,   /* data: the records of tree/records.h; reply: nothing */
+        FILE_TREE_IN = 13,    /* the same towards the box, then EOF; reply: nothing */
         FILE_OPERATION_MAX
 };
 
@@ -63,9 +63,10 @@ enum {
         FILE_FOLDERS = 1U << 10,   /* GLOB */
         FILE_LITERAL = 1U << 11,   /* GREP */
         FILE_CASE = 1U << 12,      /* GREP: case counts */
-        FILE_ARCHIVE = 1U << 13,   /* TREE_OUT, TREE_IN: owners are kept */
+        FILE_ARCHIVE = 1U << 13,   /* TREE_IN: owners are kept */
         FILE_ANNOUNCE = 1U << 14,  /* WRITE: an entry of one byte once it may be written */
-        FILE_FLAGS_ALL = (1U << 15) - 1,
+        FILE_SCATTERED = 1U << 15, /* TREE_IN: as from a tar: in any order, parents are made */
+        FILE_FLAGS_ALL = (1U << 16) - 1,
 };
 
 #define FILE_MODE_DEFAULT UINT32_MAX /* WRITE: the present file's, else 0644 */
@@ -83,7 +84,8 @@ struct message_file_call {
         struct slice path;  /* absolute */
         struct slice text;  /* RENAME: the new name, absolute; WRITE, TREE_IN: owner, empty: the
                                present file's, else the user; GLOB, GREP: pattern */
-        struct slice extra; /* GREP: pattern of the files that count */
+        struct slice extra; /* GREP: pattern of the files that count; TREE_IN: the root's name in
+                               the folder at `path`, empty: it is that folder */
 };
 
 /* Times are nanoseconds since 1970, negative before. */
