@@ -28,6 +28,10 @@ from deerflow.sandbox.search import GrepMatch  # noqa: E402
 from cubby import deerflow as binding  # noqa: E402
 
 
+# The suite's fixture that ends strays leaves this one.
+MODULE_BOXES = (f"dfmachine-{package.scope_token('alice', 'files')}",)
+
+
 @pytest.fixture
 def pool(home):  # noqa: F811
     """A provider on the fake engine, and its sandbox for alice."""
