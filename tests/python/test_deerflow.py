@@ -9,12 +9,11 @@ import inspect
 import os
 import re
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
-from support import POOL, Script, home, package, script  # noqa: F401
+from support import POOL, home, package, script  # noqa: F401
 
 CONFORMANCE = os.environ.get("CUBBY_CONFORMANCE") == "1"
 SHAPE = Path(__file__).parent / "shape"
