@@ -214,7 +214,7 @@ class Cubby(Owner):
         """A box that does not run yet. Keywords as the fields of cubby_box_options in
         cubby.h: name, hostname, command, entrypoint, main (False: no command of its own),
         env, workdir, user, labels, tty, stdin, memory, cpus, disk, pids, engine, accel,
-        kernel, ttl, boot_timeout, auto_remove, stop_signal, template."""
+        kernel, ttl, boot_timeout, auto_remove, stop_signal, template, warmup."""
         return self._new_box(lib.cubby_box_create, ctypes.byref(box_options(image, **how)),
                              made=True)
 
