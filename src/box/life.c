@@ -93,8 +93,13 @@ static int put_in_place(int dir_fd, const char *temporary, const char *name)
         if (renameat2(dir_fd, temporary, dir_fd, name, RENAME_NOREPLACE) == 0)
                 return 0;
         if (errno == EEXIST && renameat2(dir_fd, temporary, dir_fd, name, RENAME_EXCHANGE) == 0) {
-                (void)unlinkat(dir_fd, temporary, 0);
-                return 0;
+                if (unlinkat(dir_fd, temporary, 0) == 0)
+                        return 0;
+                /* a folder stood there: it gets its place back */
+                int saved = errno;
+                (void)renameat2(dir_fd, temporary, dir_fd, name, RENAME_EXCHANGE);
+                errno = saved;
+                return -1;
         }
         return renameat(dir_fd, temporary, dir_fd, name);
 }
