@@ -31,7 +31,7 @@ test:
 	@scripts/test
 
 #: make bench     measure; figures on the screen and in bench-results/
-bench: deps all
+bench:
 	@scripts/bench
 
 #: make fuzz      libFuzzer over every parser, SECONDS_EACH (default 60) for each

@@ -6,8 +6,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -262,6 +264,30 @@ static int receive_in(void *data, uint16_t *ret_type, struct slice *ret, cubby_e
         return result;
 }
 
+static int wait_for(void *data, int fd, cubby_error *err)
+{
+        struct thread *thread = data;
+        struct file_call *call = thread->call;
+        struct files *files = thread->files;
+        (void)pthread_mutex_lock(&files->lock);
+        if (call->wait_fd < 0)
+                call->wait_fd = eventfd(call->cancelled ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK);
+        struct pollfd fds[2] = {
+                {.fd = fd, .events = POLLIN}, {.fd = call->wait_fd, .events = POLLIN}};
+        int result = call->wait_fd < 0 ? cubby_error_errno(err, errno, "making an event descriptor")
+                                       : 0;
+        stop_running(files);
+        (void)pthread_mutex_unlock(&files->lock);
+        if (result == 0)
+                (void)poll(fds, 2, -1);
+        (void)pthread_mutex_lock(&files->lock);
+        start_running(files);
+        if (result == 0 && call->cancelled)
+                result = cancelled(err);
+        (void)pthread_mutex_unlock(&files->lock);
+        return result;
+}
+
 static void run(struct thread *thread, struct file_call *call)
 {
         const struct file_io io = {.root_fd = thread->root_fd,
@@ -270,6 +296,8 @@ static void run(struct thread *thread, struct file_call *call)
                 .send = send_out,
                 .receive = receive_in,
                 .pause = pause_here,
+                .wait = wait_for,
+                .own_folder = true,
                 .owner = find_owner};
         const struct identity *identity = NULL;
         file_operation_fn *operation = file_operation_find(call->message.operation);

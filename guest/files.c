@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "files.h"
 
+#include "base/cleanup.h"
 #include "exec.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define RECORD_HEAD 6U
 #define CREDIT_MAX (1ULL << 40)
@@ -26,6 +28,7 @@ static void call_free(struct file_call *call)
         buffer_free(&call->taken);
         buffer_free(&call->reply);
         (void)pthread_cond_destroy(&call->changed);
+        close_quietly(call->wait_fd);
         free(call);
 }
 
@@ -35,6 +38,7 @@ static struct file_call *call_new(struct files *files, const struct frame *frame
         if (call == NULL)
                 return NULL;
         call->files = files;
+        call->wait_fd = -1;
         call->stream = frame->stream;
         call->credit = STREAM_WINDOW;
         call->in_window = STREAM_WINDOW;
@@ -122,6 +126,15 @@ static bool take_frame(struct file_call *call, const struct frame *frame)
         }
 }
 
+/* With the lock held. */
+static void cancel(struct file_call *call)
+{
+        const uint64_t one = 1;
+        call->cancelled = true;
+        if (call->wait_fd >= 0)
+                (void)!write(call->wait_fd, &one, sizeof one);
+}
+
 bool files_frame(struct files *files, const struct frame *frame)
 {
         struct file_call *call = find(files, frame->stream);
@@ -130,7 +143,7 @@ bool files_frame(struct files *files, const struct frame *frame)
         (void)pthread_mutex_lock(&files->lock);
         /* What breaks the rules, as CANCEL, ends the call. */
         if (frame->type == FRAME_CANCEL || !take_frame(call, frame))
-                call->cancelled = true;
+                cancel(call);
         (void)pthread_mutex_unlock(&files->lock);
         (void)pthread_cond_signal(&call->changed);
         return true;
@@ -242,7 +255,7 @@ static void end_all(struct files *files, bool silent)
 {
         (void)pthread_mutex_lock(&files->lock);
         for (size_t i = 0; i < files->count; i++) {
-                files->calls[i]->cancelled = true;
+                cancel(files->calls[i]);
                 files->calls[i]->silent |= silent;
                 (void)pthread_cond_signal(&files->calls[i]->changed);
         }

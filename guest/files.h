@@ -42,6 +42,7 @@ struct file_call {
         /* Under files->lock. */
         pthread_cond_t changed; /* its thread may go on */
         bool cancelled;
+        int wait_fd; /* an event descriptor, once its thread waits for another one; or -1 */
         bool done;         /* the thread has left it: the port thread's now */
         struct buffer out; /* records: u32 size, u16 type, bytes */
         size_t out_head;

@@ -6,8 +6,10 @@
 #include "procs.h"
 
 #include <errno.h>
+#include <linux/random.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
@@ -94,6 +96,11 @@ static void *worker_main(void *data)
                 switch (job->kind) {
                 case JOB_SYNC:
                         sync();
+#ifdef AGENT_TEST_UNSEEDED
+                        /* the control: no clone begins with a key that the kernel replaces at
+                         * the first draw because of its age */
+                        (void)ioctl(agent->workload.random_fd, RNDRESEEDCRNG);
+#endif
                         break;
                 case JOB_PROCESSES:
                         (void)procs_list(agent->workload.proc_fd, &job->reply, &job->error);

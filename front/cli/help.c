@@ -20,12 +20,9 @@ static const struct elsewhere not_offered[] = {
         {"commit", "build the image with another tool and bring it in with 'cubby image import'"},
         {"compose", "start each box with 'cubby run'"},
         {"container", "leave the word out: 'cubby ps', 'cubby rm'"},
-        {"cp",
-                "copy through a pipe: 'cubby exec -i BOX tar -x -C DIR <files.tar' and "
-                "'cubby exec BOX tar -c PATH >files.tar'"},
         {"diff", "compare inside the box with 'cubby exec'"},
         {"events", "ask for the state with 'cubby ps --format json'"},
-        {"export", "use 'cubby exec BOX tar -c PATH >files.tar'"},
+        {"export", "use 'cubby cp BOX:/ - >files.tar'"},
         {"history", "see the layers with 'cubby image inspect IMAGE'"},
         {"image prune", "use 'cubby prune'; images that have a name stay until 'cubby image rm'"},
         {"info", "use 'cubby doctor' and 'cubby version'"},
@@ -46,7 +43,7 @@ static const struct elsewhere not_offered[] = {
         {"system", "leave the word out: 'cubby df', 'cubby prune'"},
         {"template prune", "use 'cubby prune'"},
         {"update", "make a new box with other limits"},
-        {"volume", "copy through a pipe: 'cubby exec -i BOX tar -x -C DIR <files.tar'"},
+        {"volume", "copy with 'cubby cp DIR BOX:PATH'"},
         {NULL, NULL},
 };
 

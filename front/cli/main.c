@@ -33,6 +33,7 @@ const struct command *const commands[] = {
         &command_snapshot_create,
         &command_rename,
         &command_rm,
+        &command_cp,
         &command_fs_ls,
         &command_fs_cat,
         &command_fs_write,

@@ -193,6 +193,8 @@ typedef struct cubby_box_options {
         const char *stop_signal;   /* NULL: the image's, else "SIGTERM" */
         bool no_template;          /* boots, though a saved machine could be continued; also set
                                       by CUBBY_NO_TEMPLATE in the environment */
+        const char *warmup;        /* what its template and its spares are warmed up with, lines
+                                      as in the home's file `warmup`; NULL: that file's */
 } cubby_box_options;
 
 enum cubby_box_state {
@@ -471,6 +473,8 @@ typedef struct cubby_acquire_options {
         size_t thread_size;
         int64_t timeout_ms; /* 0: acquire_timeout of the configuration */
         const char *trace;  /* appears in log lines of this acquire; NULL: none */
+        bool no_user;       /* of a thread that nobody is known for: `user` is empty, the token
+                               is that of the user "None", with whom it never shares a box */
 } cubby_acquire_options;
 
 typedef struct cubby_acquired {
@@ -643,5 +647,7 @@ CUBBY_API int cubby_gc(cubby *cubby, uint64_t *ret_bytes, cubby_error *err);
 #endif
 /* Files, and what finds them and carries them over. */
 #include <cubby/files.h>
+#include <cubby/copy.h>
+#include <cubby/search.h>
 
 #endif

@@ -43,6 +43,9 @@ static int check_acquire(const cubby_acquire_options *options, cubby_error *err)
                 (options->thread == NULL && options->thread_size > 0))
                 return cubby_error_set(
                         err, CUBBY_E_INVALID, "the user or thread is NULL but has a size");
+        if (options->no_user && (options->user_size > 0 || options->thread == NULL))
+                return cubby_error_set(
+                        err, CUBBY_E_INVALID, "no_user goes with a thread and an empty user");
         if (options->timeout_ms < 0)
                 return cubby_error_set(err, CUBBY_E_INVALID,
                         "the timeout must be from 1 ms, or 0 for the configured one");
@@ -57,7 +60,8 @@ static struct pool_order order_of(const cubby_acquire_options *options, struct p
                 .thread_size = options->thread_size};
         return (struct pool_order){.key = options->thread == NULL ? NULL : key,
                 .timeout_ms = options->timeout_ms,
-                .trace = options->trace};
+                .trace = options->trace,
+                .no_user = options->no_user};
 }
 
 static void show(const struct pool_acquired *acquired, cubby_acquired *ret)

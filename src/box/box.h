@@ -84,6 +84,8 @@ int box_plan(
 int box_check_env(const char *const *env, cubby_error *err);
 /* `base` with the entries of `over` put over or behind it; the caller frees. */
 int box_merge_env(char *const *base, const char *const *over, char ***ret, cubby_error *err);
+/* CUBBY_E_INVALID with E2BIG, as the kernel says it of arguments. Returns -1. */
+int box_too_big(cubby_error *err, const char *what, size_t limit, const char *unit);
 void box_free_list(char **list);
 int box_copy_list(const char *const *list, char ***ret, cubby_error *err);
 
@@ -251,6 +253,38 @@ int64_t box_file_next(
 int64_t box_file_put(
         cubby_file *file, const void *data, size_t size, int64_t timeout_ms, cubby_error *err);
 int box_file_commit(cubby_file *file, int64_t timeout_ms, cubby_error *err);
+
+/* file_copy.c */
+int box_copy_in(cubby_box *box, const char *host_path, const char *path,
+        const cubby_copy_options *options, cubby_error *err);
+int box_copy_out(cubby_box *box, const char *path, const char *host_path,
+        const cubby_copy_options *options, cubby_error *err);
+/* *ret_box: the one that a failure is about. */
+int box_copy_between(cubby_box *from_box, const char *from_path, cubby_box *to_box,
+        const char *to_path, const cubby_copy_options *options, cubby_box **ret_box,
+        cubby_error *err);
+int box_tar_in(cubby_box *box, int fd, const char *path, const cubby_copy_options *options,
+        cubby_error *err);
+int box_tar_out(cubby_box *box, const char *path, int fd, const cubby_copy_options *options,
+        cubby_error *err);
+
+/* search.c */
+int box_glob(cubby_box *box, const char *path, const char *pattern,
+        const cubby_search_options *options, cubby_glob_result **ret, cubby_error *err);
+void box_glob_result_free(cubby_glob_result *result);
+int box_grep(cubby_box *box, const char *path, const char *pattern,
+        const cubby_search_options *options, cubby_grep_result **ret, int64_t *ret_position,
+        cubby_error *err);
+void box_grep_result_free(cubby_grep_result *result);
+
+/* file_watch.c */
+int box_watch_open(cubby_box *box, const char *path, bool recursive,
+        const cubby_file_options *options, cubby_watch **ret, cubby_error *err);
+int box_watch_next(
+        cubby_watch *watch, int64_t timeout_ms, cubby_watch_event *ret, cubby_error *err);
+int box_watch_fd(const cubby_watch *watch);
+cubby_box *box_watch_box(const cubby_watch *watch);
+void box_watch_close(cubby_watch *watch);
 
 /* run.c */
 int box_run(cubby_box *box, const cubby_exec_options *options, const void *input, size_t input_size,

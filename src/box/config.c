@@ -41,6 +41,7 @@ void box_config_clear(struct box_config *config)
         free(config->engine);
         free(config->accel);
         free(config->kernel);
+        free(config->warmup);
         free_list(config->argv);
         free_list(config->env);
         free_list(config->labels);
@@ -197,7 +198,9 @@ int box_config_check(const struct box_config *config, cubby_error *err)
                 check_text(err, "the image name", config->image_name, WIRE_TEXT_MAX) < 0 ||
                 check_text(err, "the user", config->user, 256) < 0 ||
                 check_text(err, "the working directory", config->workdir, WIRE_TEXT_MAX) < 0 ||
-                check_text(err, "the stop signal", config->stop_signal, 32) < 0)
+                check_text(err, "the stop signal", config->stop_signal, 32) < 0 ||
+                (config->warmup != NULL &&
+                        check_text(err, "the warm-up", config->warmup, BOX_WARMUP_BYTES_MAX) < 0))
                 return -1;
         if (config->workdir[0] != '\0' && config->workdir[0] != '/')
                 return cubby_error_set(err, CUBBY_E_INVALID,
@@ -258,7 +261,7 @@ int box_config_encode(const struct box_config *config, struct buffer *ret_json, 
         json_error_t problem;
         AUTO_JSON json_t *root = json_pack_ex(&problem, 0,
                 "{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:O, s:O, s:O, s:s, s:s, s:s,"
-                " s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+                " s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}",
                 "version", BOX_CONFIG_VERSION, "id", config->id, "name", config->name, "hostname",
                 config->hostname, "image_id", config->image_id, "image_name", config->image_name,
                 "engine", config->engine, "accel", config->accel, "kernel", config->kernel, "argv",
@@ -269,10 +272,11 @@ int box_config_encode(const struct box_config *config, struct buffer *ret_json, 
                 (json_int_t)config->cpu_milli, "disk_bytes", (json_int_t)config->disk_bytes,
                 "pids_max", (json_int_t)config->pids_max, "ttl_ms", (json_int_t)config->ttl_ms,
                 "boot_timeout_ms", (json_int_t)config->boot_timeout_ms, "slot",
-                (json_int_t)config->slot, "created_ns", (json_int_t)config->created_ns);
+                (json_int_t)config->slot, "created_ns", (json_int_t)config->created_ns, "warmup",
+                config->warmup == NULL ? "" : config->warmup);
         if (root == NULL)
                 return cubby_error_set(err, CUBBY_E_INVALID,
-                        "the image name, user or working directory is not UTF-8");
+                        "the image name, user, working directory or warm-up is not UTF-8");
         return dump(root, BOX_CONFIG_BYTES_MAX, ret_json, err);
 }
 
@@ -322,7 +326,7 @@ static int check_version(json_t *root, cubby_error *err)
 struct raw {
         json_t *argv, *env, *labels;
         const char *id, *name, *hostname, *image_id, *image_name, *engine, *accel, *kernel;
-        const char *workdir, *user, *stop_signal;
+        const char *workdir, *user, *stop_signal, *warmup;
         json_int_t memory_bytes, cpu_milli, disk_bytes, pids_max, ttl_ms, boot_timeout_ms, slot;
         json_int_t created_ns, version;
         int tty, open_stdin, auto_remove, no_template;
@@ -333,7 +337,7 @@ static int unpack(json_t *root, struct raw *raw, cubby_error *err)
         json_error_t problem;
         if (json_unpack_ex(root, &problem, JSON_STRICT,
                     "{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:s,"
-                    " s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+                    " s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s?:s}",
                     "version", &raw->version, "id", &raw->id, "name", &raw->name, "hostname",
                     &raw->hostname, "image_id", &raw->image_id, "image_name", &raw->image_name,
                     "engine", &raw->engine, "accel", &raw->accel, "kernel", &raw->kernel, "argv",
@@ -343,7 +347,7 @@ static int unpack(json_t *root, struct raw *raw, cubby_error *err)
                     &raw->no_template, "memory_bytes", &raw->memory_bytes, "cpu_milli",
                     &raw->cpu_milli, "disk_bytes", &raw->disk_bytes, "pids_max", &raw->pids_max,
                     "ttl_ms", &raw->ttl_ms, "boot_timeout_ms", &raw->boot_timeout_ms, "slot",
-                    &raw->slot, "created_ns", &raw->created_ns) < 0)
+                    &raw->slot, "created_ns", &raw->created_ns, "warmup", &raw->warmup) < 0)
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "%s", problem.text);
         if (raw->memory_bytes < 0 || raw->cpu_milli < 0 || raw->cpu_milli > UINT32_MAX ||
                 raw->disk_bytes < 0 || raw->pids_max < 0 || raw->pids_max > UINT32_MAX ||
@@ -366,6 +370,7 @@ static int fill(const struct raw *raw, struct box_config *config, cubby_error *e
                 .workdir = strdup(raw->workdir),
                 .user = strdup(raw->user),
                 .stop_signal = strdup(raw->stop_signal),
+                .warmup = strdup(raw->warmup == NULL ? "" : raw->warmup),
                 .tty = raw->tty != 0,
                 .open_stdin = raw->open_stdin != 0,
                 .auto_remove = raw->auto_remove != 0,
@@ -382,7 +387,7 @@ static int fill(const struct raw *raw, struct box_config *config, cubby_error *e
         if (config->id == NULL || config->name == NULL || config->hostname == NULL ||
                 config->image_id == NULL || config->image_name == NULL || config->engine == NULL ||
                 config->accel == NULL || config->kernel == NULL || config->workdir == NULL ||
-                config->user == NULL || config->stop_signal == NULL)
+                config->user == NULL || config->stop_signal == NULL || config->warmup == NULL)
                 return cubby_error_no_memory(err);
         if (unpack_list(raw->argv, WIRE_ARGUMENTS_MAX, &config->argv, err) < 0 ||
                 unpack_list(raw->env, WIRE_ARGUMENTS_MAX, &config->env, err) < 0 ||

@@ -41,6 +41,7 @@ struct box_config {
         char *workdir;     /* "" : "/" */
         char *user;        /* "" : root */
         char *stop_signal; /* "SIGTERM" */
+        char *warmup;      /* command lines; "" or NULL: the home's */
         bool tty;
         bool open_stdin;
         bool auto_remove;
@@ -66,6 +67,7 @@ struct box_config {
 #define BOX_PIDS_MAX 4000000U
 #define BOX_TIME_MAX_MS (366LL * 24 * 3600 * 1000)
 #define BOX_LABELS_MAX 1024U
+#define BOX_WARMUP_BYTES_MAX (64U << 10)
 #define BOX_ARGUMENT_BYTES_MAX (1U << 20) /* argv and env together, with room in a frame */
 #define BOX_SLOT_MAX 60000U               /* slots begin at 1 */
 #define BOX_UID_FIRST 600000U             /* as root, a box runs as this plus its slot */

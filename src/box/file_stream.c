@@ -272,6 +272,14 @@ static int await_room(struct file_stream *stream, size_t size, bool part, int64_
         }
 }
 
+int file_stream_room(struct file_stream *stream, size_t size, int64_t deadline_ms, cubby_error *err)
+{
+        size_t room = 0;
+        if (check_open(stream, err) < 0)
+                return -1;
+        return await_room(stream, size, false, deadline_ms, &room, err);
+}
+
 int file_stream_put(struct file_stream *stream, uint16_t type, const void *data, size_t size,
         int64_t deadline_ms, size_t *ret_sent, cubby_error *err)
 {

@@ -45,6 +45,9 @@ bool file_stream_has_frame(const struct file_stream *stream);
 int file_stream_next(
         struct file_stream *stream, int64_t deadline_ms, struct frame *ret, cubby_error *err);
 
+/* Waits until a DATA of this size, at most FRAME_DATA_MAX, may go. */
+int file_stream_room(
+        struct file_stream *stream, size_t size, int64_t deadline_ms, cubby_error *err);
 /* Sends DATA, in pieces, or one FILE_ENTRY; waits for credit. Returns 0, or -1: then the
  * call failed in the box, or is of no use any more, except with CUBBY_E_TIMEOUT before
  * anything was sent. *ret_sent (may be NULL) is what was sent, also of a failed call. */

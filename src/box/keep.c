@@ -105,7 +105,8 @@ static int launch(cubby *host, const struct box_config *config, cubby_error *err
                 [KEEPER_ARGUMENT_IMAGE_NAME] = config->image_name,
                 [KEEPER_ARGUMENT_MEMORY] = texts.memory, [KEEPER_ARGUMENT_CPU_MILLI] = texts.cpu,
                 [KEEPER_ARGUMENT_DISK] = texts.disk, [KEEPER_ARGUMENT_ENGINE] = config->engine,
-                [KEEPER_ARGUMENT_ACCEL] = config->accel, [KEEPER_ARGUMENT_KERNEL] = config->kernel};
+                [KEEPER_ARGUMENT_ACCEL] = config->accel, [KEEPER_ARGUMENT_KERNEL] = config->kernel,
+                [KEEPER_ARGUMENT_WARMUP] = config->warmup == NULL ? "" : config->warmup};
         /* nothing of the embedding program's environment may reach a template */
         const char *known_path = secure_getenv("PATH");
         const char *known_libexec = secure_getenv("CUBBY_LIBEXEC");

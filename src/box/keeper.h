@@ -29,6 +29,7 @@ enum keeper_argument {
         KEEPER_ARGUMENT_ENGINE,
         KEEPER_ARGUMENT_ACCEL,
         KEEPER_ARGUMENT_KERNEL, /* "" : the default */
+        KEEPER_ARGUMENT_WARMUP, /* "" : the home's */
         KEEPER_ARGUMENT_COUNT
 };
 

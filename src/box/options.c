@@ -89,10 +89,20 @@ static bool same_name(const char *left, const char *right)
         return strncmp(left, right, length) == 0 && right[length] == '=';
 }
 
+int box_too_big(cubby_error *err, const char *what, size_t limit, const char *unit)
+{
+        (void)cubby_error_set(err, CUBBY_E_INVALID, "%s more than %zu %s", what, limit, unit);
+        if (err != NULL)
+                err->sys_errno = E2BIG;
+        return -1;
+}
+
 int box_merge_env(char *const *base, const char *const *over, char ***ret, cubby_error *err)
 {
         size_t bases = count(constant(base));
         size_t total = bases + count(over);
+        if (total > WIRE_ARGUMENTS_MAX * 2U) /* some may replace others */
+                return box_too_big(err, "the environment has", WIRE_ARGUMENTS_MAX, "variables");
         char **list = calloc(total + 1, sizeof *list);
         if (list == NULL)
                 return cubby_error_no_memory(err);
@@ -161,7 +171,8 @@ static int plan_texts(const cubby_box_options *options, const struct image_runti
                         set_text(&config->accel, options->accel, "auto", err) < 0 ||
                         set_text(&config->workdir, options->workdir, runtime->workdir, err) < 0 ||
                         set_text(&config->user, options->user, runtime->user, err) < 0 ||
-                        set_text(&config->stop_signal, options->stop_signal, signal, err) < 0
+                        set_text(&config->stop_signal, options->stop_signal, signal, err) < 0 ||
+                        set_text(&config->warmup, options->warmup, "", err) < 0
                 ? -1
                 : 0;
 }

@@ -14,11 +14,9 @@
 #include <unistd.h>
 
 #define WARMUP_NAME "warmup" /* in the home: one command a line */
-#define WARMUP_BYTES_MAX (64U << 10)
 #define TURNS_MAX 4
 #define TURN_WAIT_MS 120000
 #define TURN_PAUSE_MS 5
-#define BUILD_WAIT_MS 180000
 #define REMOVE_WAIT_MS 2000
 
 /* One word each but for the separating spaces; what the image lacks is passed over. */
@@ -37,8 +35,7 @@ static int split_lines(const char *text, char ***ret, cubby_error *err)
                 if (wanted && count == TEMPLATE_WARMUPS_MAX) {
                         box_free_list(list);
                         return cubby_error_set(err, CUBBY_E_LIMIT,
-                                "the home's file '" WARMUP_NAME "' has more than %u commands",
-                                TEMPLATE_WARMUPS_MAX);
+                                "there are more than %u warm-up commands", TEMPLATE_WARMUPS_MAX);
                 }
                 if (wanted && (list[count++] = strndup(next, length)) == NULL) {
                         box_free_list(list);
@@ -50,10 +47,12 @@ static int split_lines(const char *text, char ***ret, cubby_error *err)
         return 0;
 }
 
-static int read_warmups(cubby *host, char ***ret, cubby_error *err)
+static int read_warmups(cubby *host, const struct box_config *config, char ***ret, cubby_error *err)
 {
+        if (config->warmup != NULL && config->warmup[0] != '\0')
+                return split_lines(config->warmup, ret, err);
         AUTO_BUFFER struct buffer text;
-        buffer_init(&text, WARMUP_BYTES_MAX);
+        buffer_init(&text, BOX_WARMUP_BYTES_MAX);
         cubby_error problem = {0};
         if (file_read_at(home_folder(host->home, HOME_ROOT), WARMUP_NAME, &text, &problem) < 0) {
                 if (problem.code == CUBBY_E_NOT_FOUND)
@@ -115,7 +114,7 @@ int saved_inputs(
                 .disk_bytes = config->disk_bytes};
         if (identify_guest(host, config, &inputs, err) < 0 ||
                 saved_machine(host, config, &inputs.machine, err) < 0 ||
-                read_warmups(host, &inputs.warmups, err) < 0 ||
+                read_warmups(host, config, &inputs.warmups, err) < 0 ||
                 template_inputs_check(&inputs, err) < 0) {
                 template_inputs_clear(&inputs);
                 return -1;
@@ -135,19 +134,6 @@ int saved_key(
         return result;
 }
 
-/* Whether somebody makes it now; waits until that is over. */
-static bool wait_for_maker(cubby *host, const char *key)
-{
-        char name[96];
-        (void)snprintf(name, sizeof name, "build-%s", key);
-        AUTO_LOCK int lock = -1;
-        if (home_lock(host->home, name, false, 0, &lock, NULL) == 0)
-                return false;
-        box_progress(host, "template", "being made by another process", 0, 0);
-        return home_lock(host->home, name, false, deadline_after_ms(BUILD_WAIT_MS), &lock, NULL) ==
-                0;
-}
-
 int saved_find(
         cubby *host, const struct box_config *config, struct template **ret, cubby_error *err)
 {
@@ -158,10 +144,7 @@ int saved_find(
                         return 0;
                 return cubby_error_set(err, problem.code, "%s", problem.message);
         }
-        int opened = template_open(host->home, key, ret, &problem);
-        if (opened < 0 && problem.code == CUBBY_E_NOT_FOUND && wait_for_maker(host, key))
-                opened = template_open(host->home, key, ret, &problem);
-        if (opened == 0)
+        if (template_open(host->home, key, ret, &problem) == 0)
                 return 1;
         if (problem.code == CUBBY_E_CORRUPT || problem.code == CUBBY_E_VERSION) {
                 log_line(&host->log, LOG_WARNING, "removing a damaged template: %s",
@@ -238,6 +221,7 @@ int saved_plain_config(
         options.accel = box->accel;
         options.kernel = box->kernel[0] == '\0' ? NULL : box->kernel;
         options.boot_timeout_ms = box->boot_timeout_ms;
+        options.warmup = box->warmup;
         AUTO_CONFIG struct box_config plain = {0};
         char *name = strdup(box->image_name);
         if (name == NULL)

@@ -28,7 +28,7 @@ int saved_inputs(cubby *host, const struct box_config *config, struct template_i
 int saved_key(cubby *host, const struct box_config *config, char ret[TEMPLATE_KEY_SIZE],
         cubby_error *err);
 /* 1 with the template that a box of this config continues from, 0 when there is
- * none, -1. One that is being made is waited for; a damaged one is removed. */
+ * none, -1. One that is being made is none yet: a boot is sooner. A damaged one is removed. */
 int saved_find(
         cubby *host, const struct box_config *config, struct template **ret, cubby_error *err);
 /* Fills in memory, state and the box's disk. */

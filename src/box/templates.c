@@ -93,6 +93,7 @@ static int plan(
         machine.accel = options->accel;
         machine.kernel = options->kernel;
         machine.boot_timeout_ms = options->boot_timeout_ms;
+        machine.warmup = options->warmup;
         return box_plan(host, &machine, ret, err);
 }
 

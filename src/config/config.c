@@ -58,7 +58,7 @@ static const struct key keys[] = {
         {"engine", TEXT, AT(engine), 0, 0, engines},
         {"accel", TEXT, AT(accel), 0, 0, accels},
         {"spares", COUNT, AT(spares), 0, 64, NULL},
-        {"warmup", LIST, AT(warmup), 0, 16, NULL},
+        {"warmup", LIST, AT(warmup), 0, CONFIG_WARMUPS_MAX, NULL},
         {"capacity_policy", CHOICE, AT(policy), 0, 0, policies},
         {"overflow_policy", CHOICE, AT(policy), 0, 0, policies},
         {"acquire_timeout", SECONDS, AT(acquire_ms), 0.001, YEAR_SECONDS, NULL},
@@ -339,6 +339,12 @@ static int read_environment(const struct reading *reading, const struct key *key
         return 0;
 }
 
+static bool is_command(const char *text)
+{
+        return text[0] != '\0' && text[0] != '#' && strchr(text, '\n') == NULL &&
+                text[strspn(text, " ")] != '\0' && strlen(text) <= CONFIG_WARMUP_BYTES_MAX;
+}
+
 static int read_list(const struct reading *reading, const struct key *key, const yaml_node_t *node,
         cubby_error *err)
 {
@@ -355,12 +361,14 @@ static int read_list(const struct reading *reading, const struct key *key, const
         for (size_t i = 0; i < count; i++) {
                 const yaml_node_t *entry = node_at(reading, item[i]);
                 const char *text = scalar(entry);
-                if (text != NULL && *text != '\0')
+                bool good = text != NULL && is_command(text);
+                if (good)
                         list[i] = strdup(text);
                 if (list[i] == NULL) {
-                        int result = text == NULL || *text == '\0'
-                                ? problem(reading, entry, key->name, err, "must be a list of texts")
-                                : cubby_error_no_memory(err);
+                        int result = good ? cubby_error_no_memory(err)
+                                          : problem(reading, entry, key->name, err,
+                                                    "must be a list of texts, each a command in "
+                                                    "one line");
                         free_list(list);
                         return result;
                 }

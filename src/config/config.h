@@ -18,6 +18,8 @@
 #define CONFIG_ITEMS_MAX 1024U /* of a list or mapping */
 #define CONFIG_DEPTH_MAX 32U   /* lists and mappings within each other */
 #define CONFIG_ANCHORS_MAX 64U
+#define CONFIG_WARMUPS_MAX 15U        /* one of a template's sixteen is the provider's own */
+#define CONFIG_WARMUP_BYTES_MAX 4096U /* of one */
 
 enum config_policy { CONFIG_SOFT, CONFIG_WAIT, CONFIG_REJECT, CONFIG_BURST };
 

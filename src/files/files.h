@@ -25,6 +25,7 @@
 struct file_io {
         int root_fd; /* the box's root, O_PATH */
         int proc_fd; /* our own /proc, O_PATH: descriptors are opened again through it */
+        bool own_folder; /* the thread's working folder is its own: it may be changed */
         void *data;
         /*
          * Each of these is a place where a call may be stopped for a freeze, so nothing may be
@@ -38,6 +39,8 @@ struct file_io {
         int (*receive)(void *data, uint16_t *ret_type, struct slice *ret, cubby_error *err);
         /* To be called now and then in long work. */
         int (*pause)(void *data, cubby_error *err);
+        /* Waits until a descriptor is readable; the call may be frozen all the while. */
+        int (*wait)(void *data, int fd, cubby_error *err);
         /* A user's ids, for an owner ("name", "uid:gid", ...); the box's own passwd and group. */
         int (*owner)(
                 void *data, const char *spec, uid_t *ret_uid, gid_t *ret_gid, cubby_error *err);
@@ -58,6 +61,10 @@ file_operation_fn operate_write;       /* write.c */
 file_operation_fn operate_remove;      /* change.c */
 file_operation_fn operate_rename;      /* change.c */
 file_operation_fn operate_make_folder; /* change.c */
+file_operation_fn operate_tree_out;    /* copy.c */
+file_operation_fn operate_tree_in;     /* copy.c */
+file_operation_fn operate_search;      /* find.c */
+file_operation_fn operate_watch;       /* watch.c */
 
 /* place.c ------------------------------------------------------------------------------ */
 

@@ -170,18 +170,44 @@ static bool version_char(int c)
         return isalnum(c) || c == '.' || c == '-' || c == '_' || c == '+' || c == '~';
 }
 
+/* The whole file, read-only; MAP_FAILED with an error otherwise. */
+static uint8_t *map_vmlinux(int fd, size_t *ret_size, cubby_error *err)
+{
+        struct stat info;
+        if (fstat(fd, &info) < 0) {
+                (void)cubby_error_errno(err, errno, "reading the kernel");
+                return MAP_FAILED;
+        }
+        if (info.st_size <= 0 || info.st_size > (off_t)VMLINUX_SIZE_MAX) {
+                (void)cubby_error_set(err, CUBBY_E_KERNEL, "the kernel has an absurd size");
+                return MAP_FAILED;
+        }
+        uint8_t *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (map == MAP_FAILED)
+                (void)cubby_error_errno(err, errno, "reading the kernel");
+        else
+                *ret_size = (size_t)info.st_size;
+        return map;
+}
+
+int vmlinux_contains(int fd, const char *text, bool *ret, cubby_error *err)
+{
+        size_t size;
+        uint8_t *map = map_vmlinux(fd, &size, err);
+        if (map == MAP_FAILED)
+                return -1;
+        *ret = memmem(map, size, text, strlen(text)) != NULL;
+        (void)munmap(map, size);
+        return 0;
+}
+
 int vmlinux_version(int fd, char ret[KERNEL_VERSION_MAX], cubby_error *err)
 {
         static const char banner[] = "Linux version ";
-        struct stat info;
-        if (fstat(fd, &info) < 0)
-                return cubby_error_errno(err, errno, "reading the kernel");
-        if (info.st_size <= 0 || info.st_size > (off_t)VMLINUX_SIZE_MAX)
-                return cubby_error_set(err, CUBBY_E_KERNEL, "the kernel has an absurd size");
-        size_t size = (size_t)info.st_size;
-        uint8_t *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+        size_t size;
+        uint8_t *map = map_vmlinux(fd, &size, err);
         if (map == MAP_FAILED)
-                return cubby_error_errno(err, errno, "reading the kernel");
+                return -1;
         char version[KERNEL_VERSION_MAX];
         size_t length = 0;
         const uint8_t *from = map;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,5 +33,8 @@ int vmlinux_check(int fd, cubby_error *err);
 
 /* The release of the banner "Linux version RELEASE (...", fit to be a file name. */
 int vmlinux_version(int fd, char ret[KERNEL_VERSION_MAX], cubby_error *err);
+
+/* Whether the text, without its NUL, stands anywhere in the kernel. */
+int vmlinux_contains(int fd, const char *text, bool *ret, cubby_error *err);
 
 #endif

@@ -99,37 +99,59 @@ static int open_folder(int dir_fd, const char *path)
 }
 
 /*
- * The modules of a kernel that came as a file: `beside` is the folder
- * "modules" next to it, flat or a tree, or -1; then those the host has for
- * that version. A kernel without modules has everything built in.
+ * Where the modules of a kernel that came as a file may be: a folder "modules" beside it,
+ * flat or a tree; "../lib/modules/VERSION", as in an unpacked package; those of the host.
  */
-static int find_modules(struct store_draft *draft, int beside, cubby_error *err)
+static int open_modules(int beside_fd, const char *version)
 {
-        AUTO_FD int host = -1;
-        int source = beside;
-        if (source < 0) {
-                char version[KERNEL_VERSION_MAX];
-                char path[32 + KERNEL_VERSION_MAX];
-                if (vmlinux_version(draft->vmlinux_fd, version, err) < 0)
-                        return -1;
-                (void)snprintf(path, sizeof path, "/lib/modules/%s", version);
-                host = open_folder(AT_FDCWD, path);
-                source = host;
+        static const char *const places[] = {"modules", "../lib/modules/", "../usr/lib/modules/"};
+        char path[32 + KERNEL_VERSION_MAX];
+        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+                (void)snprintf(path, sizeof path, "%s%s", places[i], i == 0 ? "" : version);
+                int fd = beside_fd < 0 ? -1 : open_folder(beside_fd, path);
+                if (fd >= 0)
+                        return fd;
         }
-        if (source < 0)
+        (void)snprintf(path, sizeof path, "/lib/modules/%s", version);
+        return open_folder(AT_FDCWD, path);
+}
+
+/* Nobody lists what is built in: a kernel with the overlay file system built in has
+ * the name of that driver's parameter in it. */
+static int check_unlisted(const struct store_draft *draft, const char *version, cubby_error *err)
+{
+        bool has_it = faccessat(draft->modules_fd, "overlay.ko", F_OK, 0) == 0;
+        if (!has_it &&
+                vmlinux_contains(draft->vmlinux_fd, "overlay.redirect_dir", &has_it, err) < 0)
+                return -1;
+        if (has_it)
                 return 0;
+        return cubby_error_set(err, CUBBY_E_KERNEL,
+                "its modules are missing: 'overlay' is neither built in nor found in a folder "
+                "'modules' beside it, '../lib/modules/%s' from there, or '/lib/modules/%s'",
+                version, version);
+}
+
+static int find_modules(struct store_draft *draft, int beside_fd, cubby_error *err)
+{
+        char version[KERNEL_VERSION_MAX];
+        if (vmlinux_version(draft->vmlinux_fd, version, err) < 0)
+                return -1;
+        AUTO_FD int source = open_modules(beside_fd, version);
+        if (source < 0)
+                return check_unlisted(draft, version, err);
         if (modules_collect(source, draft->modules_fd, err) < 0)
                 return -1;
         AUTO_BUFFER struct buffer builtin;
         buffer_init(&builtin, BUILTIN_SIZE_MAX);
         if (faccessat(source, "modules.builtin", R_OK, 0) < 0)
-                return 0; /* nobody knows what is built in: the boot will tell */
+                return check_unlisted(draft, version, err);
         if (file_read_at(source, "modules.builtin", &builtin, err) < 0)
                 return -1;
         return modules_check(draft->modules_fd, &builtin, err);
 }
 
-static int make_from_image(const struct work *work, int image_fd, int beside, const char *source,
+static int make_from_image(const struct work *work, int image_fd, int beside_fd, const char *source,
         char version[KERNEL_VERSION_MAX], cubby_error *err)
 {
         struct store_draft draft;
@@ -138,24 +160,24 @@ static int make_from_image(const struct work *work, int image_fd, int beside, co
         tell(work, "unpack", "kernel image");
         int result = vmlinux_extract(image_fd, draft.vmlinux_fd, err);
         if (result == 0)
-                result = find_modules(&draft, beside, err);
+                result = find_modules(&draft, beside_fd, err);
         if (result == 0)
                 result = draft_publish(&draft, source, version, err);
         draft_end(&draft);
         return result;
 }
 
-static int folder_beside(const char *path)
+/* The folder that the file is in, or -1. */
+static int folder_of(const char *path)
 {
         AUTO_FREE char *copy = strdup(path);
         if (copy == NULL)
                 return -1;
         char *slash = strrchr(copy, '/');
         if (slash == NULL)
-                return open_folder(AT_FDCWD, "modules");
+                return open_folder(AT_FDCWD, ".");
         *slash = '\0';
-        AUTO_FD int parent = open_folder(AT_FDCWD, slash == copy ? "/" : copy);
-        return parent < 0 ? -1 : open_folder(parent, "modules");
+        return open_folder(AT_FDCWD, slash == copy ? "/" : copy);
 }
 
 static int make_from_file(const struct work *work, const char *path,
@@ -172,7 +194,7 @@ static int make_from_file(const struct work *work, const char *path,
         char magic[8];
         bool deb = pread(fd, magic, sizeof magic, 0) == sizeof magic &&
                 memcmp(magic, "!<arch>\n", sizeof magic) == 0;
-        AUTO_FD int beside = deb ? -1 : folder_beside(path);
+        AUTO_FD int beside = deb ? -1 : folder_of(path);
         int result = deb ? make_from_deb(work, fd, source, version, err)
                          : make_from_image(work, fd, beside, source, version, err);
         return result < 0 ? cubby_error_wrap(err, "kernel '%s'", path) : 0;

@@ -86,6 +86,59 @@ static bool is_module(const uint8_t *data, size_t size)
                 header.e_type == ET_REL;
 }
 
+/* As the kernel's scripts/sign-file.c appends it: signature, struct, magic. */
+#define SIGNATURE_MAGIC "~Module signature appended~\n"
+#define SIGNATURE_STRUCT 12U /* its last four bytes: the signature's size, big-endian */
+
+static size_t size_without_signature(const uint8_t *data, size_t size)
+{
+        const size_t tail = sizeof SIGNATURE_MAGIC - 1 + SIGNATURE_STRUCT;
+        if (size < tail ||
+                memcmp(data + size - (sizeof SIGNATURE_MAGIC - 1), SIGNATURE_MAGIC,
+                        sizeof SIGNATURE_MAGIC - 1) != 0)
+                return size;
+        const uint8_t *field = data + size - (sizeof SIGNATURE_MAGIC - 1) - 4;
+        size_t signature =
+                (size_t)field[0] << 24 | (size_t)field[1] << 16 | (size_t)field[2] << 8 | field[3];
+        return signature > size - tail ? size : size - tail - signature;
+}
+
+/* Empties the section of type information: the kernel passes over an empty one. */
+static void drop_types(uint8_t *data, size_t size)
+{
+        Elf64_Ehdr header;
+        Elf64_Shdr names;
+        memcpy(&header, data, sizeof header);
+        uint64_t table = header.e_shoff;
+        if (header.e_shentsize != sizeof names || header.e_shstrndx >= header.e_shnum ||
+                table > size || (size - table) / sizeof names < header.e_shnum)
+                return;
+        memcpy(&names, data + table + header.e_shstrndx * sizeof names, sizeof names);
+        if (names.sh_offset > size || names.sh_size > size - names.sh_offset)
+                return;
+        for (size_t i = 0; i < header.e_shnum; i++) {
+                static const char types[] = ".BTF";
+                Elf64_Shdr section;
+                uint8_t *at = data + table + i * sizeof section;
+                memcpy(&section, at, sizeof section);
+                if (section.sh_name > names.sh_size ||
+                        names.sh_size - section.sh_name < sizeof types ||
+                        memcmp(data + names.sh_offset + section.sh_name, types, sizeof types) != 0)
+                        continue;
+                section.sh_size = 0;
+                memcpy(at, &section, sizeof section);
+        }
+}
+
+size_t module_strip(uint8_t *data, size_t size)
+{
+        size_t rest = size_without_signature(data, size);
+        if (!is_module(data, rest))
+                return size;
+        drop_types(data, rest);
+        return rest;
+}
+
 int module_store(int folder_fd, const struct module *module, bool compressed, const void *data,
         size_t size, cubby_error *err)
 {
@@ -94,17 +147,22 @@ int module_store(int folder_fd, const struct module *module, bool compressed, co
         if (compressed) {
                 if (expand_memory(data, size, &plain, err) < 0)
                         return cubby_error_wrap(err, "unpacking module '%s'", module->name);
-                data = plain.data;
-                size = plain.size;
+        } else if (size > MODULE_SIZE_MAX) {
+                return cubby_error_set(
+                        err, CUBBY_E_LIMIT, "module '%s' is too large", module->name);
+        } else if (size > 0 && !buffer_append(&plain, data, size)) {
+                return cubby_error_no_memory(err);
         }
-        if (size == 0 || !is_module(data, size))
+        if (!is_module(plain.data, plain.size))
                 return cubby_error_set(err, CUBBY_E_KERNEL,
                         "module '%s' is not a kernel module for x86-64", module->name);
+        size = module_strip(plain.data, plain.size);
         char name[MODULE_NAME_MAX + 4];
         (void)snprintf(name, sizeof name, "%s.ko", module->name);
         AUTO_FD int fd = openat(
                 folder_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-        if (fd < 0 || fchmod(fd, 0644) < 0 || write_whole(fd, data, size) < 0 || fsync(fd) < 0)
+        if (fd < 0 || fchmod(fd, 0644) < 0 || write_whole(fd, plain.data, size) < 0 ||
+                fsync(fd) < 0)
                 return cubby_error_errno(err, errno, "writing module '%s'", name);
         return 0;
 }

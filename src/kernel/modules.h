@@ -39,7 +39,13 @@ const struct module *module_of_path(const char *path, bool *ret_compressed);
 /* True when the module file's "depends=" names the other module. */
 bool module_depends(const void *data, size_t size, const char *name);
 
-/* Writes NAME.ko into the folder, unpacked; checks that it is a module. */
+/*
+ * Takes out what costs time at each load and serves nobody in a box: the signature, which the
+ * guest has no keys to check with, and the type information (BTF). Returns the new size.
+ */
+size_t module_strip(uint8_t *data, size_t size);
+
+/* Writes NAME.ko into the folder, unpacked and stripped; checks that it is a module. */
 int module_store(int folder_fd, const struct module *module, bool compressed, const void *data,
         size_t size, cubby_error *err);
 

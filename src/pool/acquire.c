@@ -424,6 +424,17 @@ static int acquire_anonymous(struct acquiring *now, cubby_error *err)
         return result;
 }
 
+/* The token is a contract with callers that write "None" where there is no user. */
+static int order_token(const struct pool_order *order, char ret[TOKEN_SIZE], cubby_error *err)
+{
+        struct pool_key named = *order->key;
+        if (order->no_user) {
+                named.user = (const uint8_t *)"None";
+                named.user_size = strlen("None");
+        }
+        return key_token(&named, ret, err);
+}
+
 static int acquire_counted(struct acquiring *now, cubby_error *err)
 {
         struct pool *pool = now->pool;
@@ -431,7 +442,7 @@ static int acquire_counted(struct acquiring *now, cubby_error *err)
         int result = 0;
         if (key == NULL)
                 result = acquire_anonymous(now, err);
-        else if (key_check(key, err) < 0 || key_token(key, now->id, err) < 0)
+        else if (key_check(key, err) < 0 || order_token(now->order, now->id, err) < 0)
                 result = -1;
         else
                 result = acquire_keyed(now, err);

@@ -26,6 +26,7 @@ struct pool_request {
         void *key_memory;
         int64_t timeout_ms;
         char trace[TRACE_MAX + 1];
+        bool no_user;
         int result;
         struct pool_acquired acquired;
         cubby_error error;
@@ -113,6 +114,7 @@ static void run(struct async *async, struct pool_request *request)
         struct pool_order order = {.key = request->keyed ? &request->key : NULL,
                 .timeout_ms = request->timeout_ms,
                 .trace = request->trace[0] == '\0' ? NULL : request->trace,
+                .no_user = request->no_user,
                 .cancelled = &request->cancelled};
         int result = FAULT_POINT(pool->faults, "async.run", &problem);
         if (result == 0)
@@ -211,6 +213,7 @@ int pool_acquire_async(struct pool *pool, const struct pool_order *order, struct
         request->references = 2;
         request->keyed = order->key != NULL;
         request->timeout_ms = order->timeout_ms;
+        request->no_user = order->no_user;
         atomic_init(&request->cancelled, false);
         if (order->trace != NULL)
                 (void)strncpy(request->trace, order->trace, TRACE_MAX);

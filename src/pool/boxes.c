@@ -14,6 +14,7 @@
 
 #define PARK_CALL_MS 2000
 #define PREPARE_MS 20000
+#define WARMUP_BYTES_MAX BOX_WARMUP_BYTES_MAX
 #define WARMUP_FILE "warmup" /* of the home: its owner decides what warms spares up */
 
 /* A box as the pool holds it, with a connection that stays open for checks. */
@@ -130,7 +131,24 @@ static int make_labels(const struct source_wish *wish, struct labels *ret, cubby
         return 0;
 }
 
-static cubby_box_options options_of(const struct provider_config *config)
+/* The configured commands and the one that prepare() runs; NULL: the home's. */
+static int make_warmup(const struct provider_config *config, char **ret, cubby_error *err)
+{
+        AUTO_BUFFER struct buffer text;
+        buffer_init(&text, WARMUP_BYTES_MAX);
+        if (config->warmup == NULL)
+                return 0;
+        bool whole = true;
+        for (size_t i = 0; config->warmup[i] != NULL; i++)
+                whole = whole && buffer_printf(&text, "%s\n", config->warmup[i]);
+        if (!whole || !buffer_append_text(&text, BOX_WORK_FOLDERS_COMMAND "\n"))
+                return cubby_error_set(err, CUBBY_E_LIMIT, "the warm-up commands are too long");
+        const char *lines = buffer_text(&text);
+        *ret = lines == NULL ? NULL : strdup(lines);
+        return *ret == NULL ? cubby_error_no_memory(err) : 0;
+}
+
+static cubby_box_options options_of(const struct provider_config *config, const char *warmup)
 {
         return (cubby_box_options){.size = sizeof(cubby_box_options),
                 .image = config->image,
@@ -143,7 +161,8 @@ static cubby_box_options options_of(const struct provider_config *config)
                 .disk_bytes = (uint64_t)config->disk_mib << 20,
                 .engine = config->engine,
                 .accel = config->accel,
-                .auto_remove = true};
+                .auto_remove = true,
+                .warmup = warmup};
 }
 
 /* The folders exist and a command has run: the whole way works. */
@@ -174,11 +193,14 @@ static int prepare(cubby_box *box, cubby_error *err)
         return done ? 0 : -1;
 }
 
-/* A spare was warmed up by just this command, unless its home has commands of its own. */
+/* A spare was warmed up by just this command, unless its home's commands are used and are
+ * not the usual ones. */
 static bool is_prepared(const cubby_provider *provider, enum pool_served served)
 {
         return served == SERVED_SPARE &&
-                faccessat(home_folder(provider->host->home, HOME_ROOT), WARMUP_FILE, F_OK, 0) < 0;
+                (provider->config.warmup != NULL ||
+                        faccessat(home_folder(provider->host->home, HOME_ROOT), WARMUP_FILE, F_OK,
+                                0) < 0);
 }
 
 static enum pool_served served_of(const cubby_box *box)
@@ -229,9 +251,10 @@ static int boxes_create(
         cubby_provider *provider = data;
         __attribute__((cleanup(clear_labels))) struct labels labels = {0};
         AUTO(cubby_box) cubby_box *box = NULL;
-        cubby_box_options options = options_of(&provider->config);
-        if (make_labels(wish, &labels, err) < 0)
+        AUTO_FREE char *warmup = NULL;
+        if (make_labels(wish, &labels, err) < 0 || make_warmup(&provider->config, &warmup, err) < 0)
                 return -1;
+        cubby_box_options options = options_of(&provider->config, warmup);
         options.name = wish->name;
         options.labels = (const char *const *)labels.texts;
         if (box_create(provider->host, &options, &box, err) < 0)

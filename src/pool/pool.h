@@ -69,6 +69,7 @@ struct pool_order {
         const struct pool_key *key;   /* NULL: a box of its own, never found again */
         int64_t timeout_ms;           /* 0: the pool's */
         const char *trace;            /* for log lines; may be NULL */
+        bool no_user;                 /* the token is that of the user "None" */
         const atomic_bool *cancelled; /* NULL: cannot be */
 };
 

@@ -58,6 +58,9 @@ static int describe(struct home *home, const char *key, struct template_info *re
                         return cubby_error_no_memory(err);
         }
         AUTO_FD int dir = openat(templates, key, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        /* a snapshot keeps its name, and is nobody's to remove but its owner's */
+        if (dir >= 0 && info.damaged)
+                (void)template_read_manifest(dir, key, &info.manifest, NULL);
         if (dir >= 0) {
                 info.used_ns = used_ns(dir);
                 info.spares = spare_count(dir, SPARE_WARM);
@@ -170,7 +173,7 @@ int template_prune(struct home *home, uint64_t limit_bytes, bool dry_run, uint64
         for (size_t i = 0; i < count && failed == 0; i++) {
                 const struct template_info *info = &infos[i];
                 bool snapshot = info->manifest.snapshot != NULL && info->manifest.snapshot[0] != 0;
-                if (!info->damaged && (snapshot || used + info->disk_usage_bytes <= limit_bytes)) {
+                if (snapshot || (!info->damaged && used + info->disk_usage_bytes <= limit_bytes)) {
                         used += info->disk_usage_bytes;
                         continue;
                 }

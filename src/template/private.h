@@ -15,6 +15,8 @@
 DEFINE_AUTO(template, template_close)
 
 int64_t mtime_ns(const struct stat *info);
+int template_read_manifest(
+        int dir_fd, const char *key, struct template_manifest *ret, cubby_error *err);
 void template_lock_name(const char *key, char ret[LOCK_NAME_SIZE]);
 
 #endif

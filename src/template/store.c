@@ -33,7 +33,7 @@ void template_close(struct template *template)
         free(template);
 }
 
-static int read_manifest(
+int template_read_manifest(
         int dir_fd, const char *key, struct template_manifest *ret, cubby_error *err)
 {
         AUTO_BUFFER struct buffer json;
@@ -73,6 +73,17 @@ static int open_file(
         return take_fd(&fd);
 }
 
+/* Its remover may have come between open and lock: the folder is not the key's any more,
+ * and says nothing about one that was made anew. */
+static bool is_current(struct home *home, const char *key, int dir_fd)
+{
+        struct stat opened;
+        struct stat named;
+        return fstat(dir_fd, &opened) == 0 &&
+                fstatat(home_folder(home, HOME_TEMPLATES), key, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+                opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
 int template_open(struct home *home, const char *key, struct template **ret, cubby_error *err)
 {
         if (!template_key_valid(key))
@@ -93,7 +104,10 @@ int template_open(struct home *home, const char *key, struct template **ret, cub
         if (home_lock(home, lock, false, 0, &template->lock_fd, &busy) < 0)
                 return cubby_error_set(err, busy.code == CUBBY_E_TIMEOUT ? CUBBY_E_BUSY : busy.code,
                         "template %.12s: %s", key, busy.message);
-        if (read_manifest(template->dir_fd, key, &template->manifest, err) < 0)
+        if (!is_current(home, key, template->dir_fd))
+                return cubby_error_set(
+                        err, CUBBY_E_NOT_FOUND, "template %.12s was just removed", key);
+        if (template_read_manifest(template->dir_fd, key, &template->manifest, err) < 0)
                 return cubby_error_wrap(err, "template %.12s", key);
         for (int i = 0; i < TEMPLATE_FILE_COUNT; i++) {
                 template->fds[i] = open_file(

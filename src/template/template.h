@@ -137,7 +137,7 @@ int template_remove(struct home *home, const char *key, int64_t deadline_ms, uin
         cubby_error *err);
 
 struct template_info {
-        struct template_manifest manifest; /* zeroed but for the key when it is damaged */
+        struct template_manifest manifest; /* zeroed but for the key when it cannot be read */
         bool damaged;
         char *problem; /* NULL: none */
         int64_t used_ns;

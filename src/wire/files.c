@@ -13,13 +13,12 @@ uint32_t file_traffic(uint16_t operation)
                 return FILE_ENTRIES_OUT;
         case FILE_READ:
         case FILE_READ_LINES:
+        case FILE_TREE_OUT:
                 return FILE_DATA_OUT;
         case FILE_WRITE:
                 return FILE_DATA_IN | FILE_ENTRIES_OUT;
-        case FILE_TREE_OUT:
-                return FILE_ENTRIES_OUT | FILE_DATA_OUT;
         case FILE_TREE_IN:
-                return FILE_ENTRIES_IN | FILE_DATA_IN;
+                return FILE_DATA_IN;
         default:
                 return 0;
         }
@@ -97,4 +96,43 @@ bool message_file_info_decode(struct slice payload, struct message_file_info *re
 {
         struct reader r = reader_over(payload.data, payload.size);
         return message_file_info_read(&r, ret) && reader_done(&r);
+}
+
+bool message_file_hit_encode(struct buffer *out, const struct message_file_hit *m)
+{
+        return put_slice(out, m->path) && buffer_u64(out, m->line) && put_slice(out, m->text);
+}
+
+bool message_file_hit_read(struct reader *r, struct message_file_hit *ret)
+{
+        return get_text(r, FILE_PATH_MAX, &ret->path) && reader_u64(r, &ret->line) &&
+                reader_slice(r, FILE_LINE_MAX, &ret->text);
+}
+
+bool message_file_found_encode(struct buffer *out, const struct message_file_found *m)
+{
+        return buffer_u8(out, m->truncated) && buffer_u32(out, m->code) &&
+                buffer_u64(out, m->position) && put_slice(out, m->text);
+}
+
+bool message_file_found_decode(struct slice payload, struct message_file_found *ret)
+{
+        struct reader r = reader_over(payload.data, payload.size);
+        return reader_u8(&r, &ret->truncated) && reader_u32(&r, &ret->code) &&
+                reader_u64(&r, &ret->position) && get_text(&r, WIRE_TEXT_MAX, &ret->text) &&
+                reader_done(&r) && ret->truncated <= 1 &&
+                (ret->position <= FILE_PATTERN_MAX || ret->position == FILE_NO_POSITION);
+}
+
+bool message_file_event_encode(struct buffer *out, const struct message_file_event *m)
+{
+        return buffer_u8(out, m->kind) && buffer_u8(out, m->folder) && put_slice(out, m->path) &&
+                put_slice(out, m->from);
+}
+
+bool message_file_event_read(struct reader *r, struct message_file_event *ret)
+{
+        return reader_u8(r, &ret->kind) && reader_u8(r, &ret->folder) &&
+                get_text(r, FILE_PATH_MAX, &ret->path) && get_text(r, FILE_PATH_MAX, &ret->from) &&
+                ret->kind < FILE_EVENT_MAX && ret->folder <= 1;
 }

@@ -15,6 +15,8 @@
 #define FILE_PATH_MAX 4095U                                 /* bytes of a path */
 #define FILE_USER_MAX 512U                                  /* bytes of a user's name */
 #define FILE_PATTERN_MAX 32768U                             /* bytes of a pattern */
+#define FILE_LINE_MAX 800U                                  /* bytes of a line that is told */
+#define FILE_NO_POSITION UINT64_MAX
 #define FILE_ENTRY_MAX (FRAME_DATA_MAX - FRAME_HEADER_SIZE) /* payload of FILE_ENTRY */
 #define FILE_REPLY_MAX FILE_ENTRY_MAX                       /* payload of FILE_REPLY */
 
@@ -27,11 +29,13 @@ enum file_operation {
         FILE_REMOVE = 6,      /* reply: nothing */
         FILE_RENAME = 7,      /* reply: nothing */
         FILE_MAKE_FOLDER = 8, /* reply: nothing */
-        FILE_GLOB = 9,        /* entries */
-        FILE_GREP = 10,       /* entries */
-        FILE_WATCH = 11,      /* entries, until CANCEL */
-        FILE_TREE_OUT = 12,   /* entries, each followed by the data of its content */
-        FILE_TREE_IN = 13,    /* the same towards the box, then EOF */
+        FILE_GLOB = 9,        /* entries: each one or more message_file_hit; reply:
+                                 message_file_found */
+        FILE_GREP = 10,       /* the same */
+        FILE_WATCH = 11,      /* entries: each one or more message_file_event, the first FILE_READY;
+                                 until CANCEL, or the folder is gone; reply: nothing */
+        FILE_TREE_OUT = 12,   /* data: the records of tree/records.h; reply: nothing */
+        FILE_TREE_IN = 13,    /* the same towards the box, then EOF; reply: nothing */
         FILE_OPERATION_MAX
 };
 
@@ -59,9 +63,10 @@ enum {
         FILE_FOLDERS = 1U << 10,   /* GLOB */
         FILE_LITERAL = 1U << 11,   /* GREP */
         FILE_CASE = 1U << 12,      /* GREP: case counts */
-        FILE_ARCHIVE = 1U << 13,   /* TREE_OUT, TREE_IN: owners are kept */
+        FILE_ARCHIVE = 1U << 13,   /* TREE_IN: owners are kept */
         FILE_ANNOUNCE = 1U << 14,  /* WRITE: an entry of one byte once it may be written */
-        FILE_FLAGS_ALL = (1U << 15) - 1,
+        FILE_SCATTERED = 1U << 15, /* TREE_IN: as from a tar: in any order, parents are made */
+        FILE_FLAGS_ALL = (1U << 16) - 1,
 };
 
 #define FILE_MODE_DEFAULT UINT32_MAX /* WRITE: the present file's, else 0644 */
@@ -79,7 +84,8 @@ struct message_file_call {
         struct slice path;  /* absolute */
         struct slice text;  /* RENAME: the new name, absolute; WRITE, TREE_IN: owner, empty: the
                                present file's, else the user; GLOB, GREP: pattern */
-        struct slice extra; /* GREP: pattern of the files that count */
+        struct slice extra; /* GREP: pattern of the files that count; TREE_IN: the root's name in
+                               the folder at `path`, empty: it is that folder */
 };
 
 /* Times are nanoseconds since 1970, negative before. */
@@ -93,11 +99,49 @@ struct message_file_info {
         int64_t modified_ns, changed_ns, accessed_ns;
 };
 
+/* What a search found. */
+struct message_file_hit {
+        struct slice path; /* relative to where it was searched; empty: that file itself */
+        uint64_t line;     /* GREP: from 1; else 0 */
+        struct slice text; /* GREP: UTF-8, at most FILE_LINE_MAX; may hold a NUL */
+};
+
+struct message_file_found {
+        uint8_t truncated;  /* there are as many as were asked for */
+        uint32_t code;      /* enum cubby_code: why the pattern cannot be used, else 0 */
+        uint64_t position;  /* in the pattern, in characters; FILE_NO_POSITION */
+        struct slice text;  /* says so */
+};
+
+enum file_event {
+        FILE_READY = 0, /* from here on nothing is missed; no paths */
+        FILE_CREATED = 1,
+        FILE_WRITTEN = 2,
+        FILE_REMOVED = 3,
+        FILE_RENAMED = 4, /* `from` is the old path, empty: it came from outside */
+        FILE_ATTRIBUTES = 5,
+        FILE_OVERFLOW = 6, /* some are lost; no paths */
+        FILE_EVENT_MAX
+};
+
+struct message_file_event {
+        uint8_t kind;
+        uint8_t folder;    /* 1: what the path names is a folder */
+        struct slice path; /* relative to the watched folder; empty: that folder itself */
+        struct slice from;
+};
+
 bool message_file_call_encode(struct buffer *out, const struct message_file_call *message);
 bool message_file_call_decode(struct slice payload, struct message_file_call *ret);
 bool message_file_info_encode(struct buffer *out, const struct message_file_info *message);
 /* The next of several in one payload. */
 bool message_file_info_read(struct reader *reader, struct message_file_info *ret);
 bool message_file_info_decode(struct slice payload, struct message_file_info *ret);
+bool message_file_hit_encode(struct buffer *out, const struct message_file_hit *message);
+bool message_file_hit_read(struct reader *reader, struct message_file_hit *ret);
+bool message_file_found_encode(struct buffer *out, const struct message_file_found *message);
+bool message_file_found_decode(struct slice payload, struct message_file_found *ret);
+bool message_file_event_encode(struct buffer *out, const struct message_file_event *message);
+bool message_file_event_read(struct reader *reader, struct message_file_event *ret);
 
 #endif

@@ -13,7 +13,7 @@ from conftest import IMAGES
 
 # Runs in the box and on the host: one JSON list for each entry below a root.
 WALKER = r"""
-import hashlib, json, os, stat, sys
+import json, os, stat, sys, zlib
 root = os.fsencode(sys.argv[1]).rstrip(b"/")
 mounts = {b"/proc", b"/sys", b"/dev", b"/run/cubby", b"/etc/hosts", b"/etc/hostname",
           b"/etc/resolv.conf", b"/etc/machine-id"}
@@ -27,11 +27,10 @@ def look(path, shown):
     folder, link = stat.S_ISDIR(info.st_mode), stat.S_ISLNK(info.st_mode)
     content = ""
     if stat.S_ISREG(info.st_mode):
-        digest = hashlib.sha256()
-        with open(path, "rb") as file:
+        content = 0  # nobody forges here, and a digest of 200 MB takes an emulated machine long
+        with open(path, "rb", buffering=0) as file:
             while piece := file.read(1 << 20):
-                digest.update(piece)
-        content = digest.hexdigest()
+                content = zlib.crc32(piece, content)
     elif link:
         content = show(os.readlink(path))
     extended = {} if link else {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Providers on real machines: small scenarios of what the unit tests show at length."""
 
+import fcntl
 import json
 import os
 import signal
@@ -172,3 +173,39 @@ def test_mistakes_in_the_configuration(cubby, tmp_path, text, says):
     path = tmp_path / "pool.yaml"
     path.write_text(text)
     cubby.fails("acquire", "--config", path, "--thread", "t", says=says)
+
+
+def test_warmup_of_a_provider(own_home, busybox_tar, config):
+    """It warms up what this provider's boxes continue from, and nobody else's."""
+    own_home.ok("kernel", "ensure", timeout=180)
+    own_home.ok("image", "import", busybox_tar, "--name", "busybox")
+    path = config(warmup='["touch /root/warmed"]')
+
+    def templates():
+        text = own_home.ok("template", "ls", "--format", "json")
+        return json.loads(text) if text.startswith("[") else [
+            json.loads(line) for line in text.splitlines()]
+    assert acquire(own_home, path)["served"] == "booted"
+    wait_for(templates, 120, "the template")
+    second = acquire(own_home, path, thread="t2")
+    assert second["served"] == "cloned"
+    name = f"cubby-{second['id']}"
+    assert own_home.sh(name, "ls /root/warmed; ls -d /mnt/user-data/*").split() == [
+        "/root/warmed", "/mnt/user-data/outputs", "/mnt/user-data/uploads",
+        "/mnt/user-data/workspace"]
+    own_home.ok("template", "build", "-m", "128M", "--disk", "64M", "busybox", timeout=180)
+    assert len(templates()) == 2
+    assert own_home("run", "--rm", "-m", "128M", "--disk", "64M", "busybox", "ls",
+                    "/root/warmed").code == 1
+    own_home.ok("pool", "drain")
+
+
+def test_drain_leaves_what_is_just_being_acquired(cubby, config):
+    """Whoever holds the lock of an id may take its box at any moment."""
+    box = acquire(cubby, config())
+    with open(cubby.home / "locks" / f"pool-cubby-{box['id']}", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert cubby.ok("pool", "drain") == "ended 0"
+        assert cubby("release", "--config", config(), box["id"]).code == 125
+        assert cubby.sh(f"cubby-{box['id']}", "echo here") == "here"
+    assert cubby.ok("pool", "drain") == "ended 1"

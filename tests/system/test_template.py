@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Templates, clones and spares on real machines."""
 
+import fcntl
 import json
 import os
 import re
@@ -93,6 +94,19 @@ def test_first_boots_then_clones(own_home, busybox_tar):
     assert served(own_home, "third") == "booted"
 
 
+def test_nobody_waits_for_a_template_that_is_being_made(home):
+    """Its maker may take its time: the box boots."""
+    build(home)
+    key = the_key(home)
+    home.ok("template", "rm", key)
+    end_keepers(home)
+    with open(home.home / "locks" / f"build-{key}", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        idle(home, "sooner")
+        assert served(home, "sooner") == "booted"
+        end_keepers(home)  # it waits to make the template
+
+
 def test_a_clone_is_a_box_like_any_other(home):
     info = idle(home, "like", "--cpus", "0.5", "--pids-limit", "100", "--hostname", "given")
     assert info["served"] == "cloned" and info["generation"] == 2
@@ -151,36 +165,26 @@ def test_clones_have_nothing_in_common(home):
     wait_for(lambda: template_spares(home) == 0, 20, "the end of the spares")
 
 
-# The kernel reseeds by itself after some seconds, so the control depends on chance and
-# belongs to the run at full size.
-FULL_SIZE = "CUBBY_TEST_CLONES" in os.environ
-
-
-def control_without_the_reseed(home, tmp_path):
-    """An agent that leaves the reseed out gives the same bytes twice."""
+def test_without_the_reseed_they_would_be_equal(home, tmp_path):
+    """The control: an agent that leaves the reseed out draws the same ids in clone after clone."""
     for program in ("cubby-shim", "cubby-keeper"):
         shutil.copy2(BUILD / program, tmp_path / program)
     shutil.copy2(BUILD / "cubby-agent-unseeded", tmp_path / "cubby-agent")
     unseeded = {"CUBBY_LIBEXEC": str(tmp_path)}
-    equal = False
+    before = {t["key"] for t in templates_of(home)}
     try:
-        for _ in range(4):
-            home.ok("template", "build", "--again", "-m", "256M", "busybox", env=unseeded,
-                    timeout=180)
-            seen = [home.ok("run", "--rm", "-m", "256M", "busybox", "sh", "-c", IDENTITY,
-                            env=unseeded).split("\n")[0] for _ in range(4)]
-            equal = len(set(seen)) < len(seen)
-            if equal:
-                break
+        home.ok("template", "build", "-m", "256M", "busybox", env=unseeded, timeout=180)
+        seen = []
+        for i in range(3):
+            home.ok("run", "-d", "--name", f"equal{i}", "-m", "256M", "--idle", "busybox",
+                    env=unseeded)
+            assert served(home, f"equal{i}") == "cloned"
+            seen.append(home.sh(f"equal{i}", "cat /proc/sys/kernel/random/boot_id /etc/machine-id"))
+        assert len(set(seen)) < len(seen), seen
     finally:
         end_keepers(home)
-        for left in templates_of(home):
-            home("template", "rm", left["key"])
-    assert equal
-
-
-if FULL_SIZE:
-    test_without_the_reseed_they_would_be_equal = control_without_the_reseed
+        for left in {t["key"] for t in templates_of(home)} - before:
+            home("template", "rm", left)
 
 
 def template_spares(cubby):

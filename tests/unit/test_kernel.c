@@ -397,6 +397,66 @@ static void remove_folder(struct folder *folder)
         assert_int_equal(dir_remove_at(AT_FDCWD, folder->path, NULL), 0);
 }
 
+/* A module with sections of these names, and a signature of `signature` bytes. */
+static void make_signed_module(struct buffer *out, const char *types, uint32_t signature)
+{
+        char names[32] = "";
+        (void)snprintf(names + 1, sizeof names - 1, "%s", types);
+        Elf64_Ehdr header = {.e_type = ET_REL,
+                .e_machine = EM_X86_64,
+                .e_shoff = sizeof header,
+                .e_shentsize = sizeof(Elf64_Shdr),
+                .e_shnum = 2,
+                .e_shstrndx = 0};
+        memcpy(header.e_ident, ELFMAG, SELFMAG);
+        header.e_ident[EI_CLASS] = ELFCLASS64;
+        const Elf64_Shdr sections[2] = {
+                {.sh_offset = sizeof header + sizeof sections, .sh_size = sizeof names},
+                {.sh_name = 1, .sh_offset = sizeof header, .sh_size = 64}};
+        assert_true(buffer_append(out, &header, sizeof header));
+        assert_true(buffer_append(out, sections, sizeof sections));
+        assert_true(buffer_append(out, names, sizeof names));
+        const uint8_t tail[12] = {[8] = (uint8_t)(signature >> 24),
+                (uint8_t)(signature >> 16),
+                (uint8_t)(signature >> 8),
+                (uint8_t)signature};
+        assert_true(buffer_append(out, "SIGNATURE", 9));
+        assert_true(buffer_append(out, tail, sizeof tail));
+        assert_true(buffer_append_text(out, "~Module signature appended~\n"));
+}
+
+static void modules_stripped(void **state)
+{
+        const size_t plain = sizeof(Elf64_Ehdr) + 2 * sizeof(Elf64_Shdr) + 32;
+        const size_t whole = plain + 9 + 12 + 28;
+        static const struct {
+                const char *types;
+                uint32_t signature;
+                bool signature_goes;
+                uint64_t section_left;
+                size_t section_count;
+        } cases[] = {
+                {".BTF", 9, true, 0, 2}, {".BTFX", 9, true, 64, 2},
+                {".BTF", 0xffffffff, false, 0, 2}, {".BTF", 10000, false, 0, 2},
+                {".BTF", 9, true, 64, 60000}, /* a table that ends outside */
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                AUTO_BUFFER struct buffer module;
+                buffer_init(&module, 4096);
+                make_signed_module(&module, cases[i].types, cases[i].signature);
+                assert_int_equal(module.size, whole);
+                ((Elf64_Ehdr *)(void *)module.data)->e_shnum = (uint16_t)cases[i].section_count;
+                assert_int_equal(module_strip(module.data, module.size),
+                        cases[i].signature_goes ? plain : whole);
+                Elf64_Shdr section;
+                memcpy(&section, module.data + sizeof(Elf64_Ehdr) + sizeof section, sizeof section);
+                assert_int_equal(section.sh_size, cases[i].section_left);
+        }
+        uint8_t short_one[] = "~Module signature appended~\n";
+        assert_int_equal(module_strip(short_one, 28), 28);
+        assert_int_equal(module_strip(short_one, 0), 0);
+}
+
 static void modules_stored(void **state)
 {
         struct folder folder = make_folder();
@@ -753,6 +813,66 @@ static void whole_way(void **state)
         remove_folder(&folder);
 }
 
+static void put_file(int dir_fd, const char *path, const struct buffer *content)
+{
+        AUTO_FD int fd = openat(dir_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        assert_true(fd >= 0);
+        assert_int_equal(write_whole(fd, content->data, content->size), 0);
+}
+
+/* A kernel given as a file: where its modules may be, and the refusal when they are nowhere. */
+static void files_without_modules(void **state)
+{
+        static const struct {
+                const char *folder; /* with overlay.ko in it */
+                const char *built_in;
+                int want;
+        } cases[] = {
+                {"boot/modules", "", 0},
+                {"lib/modules/" VERSION, "", 0},
+                {"usr/lib/modules/" VERSION, "", 0},
+                {NULL, "overlay.redirect_dir", 0},
+                {NULL, "", -1},
+                {"boot/other", "", -1},
+                {"lib/modules/6.1.0-other", "", -1},
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                struct folder folder = make_folder();
+                AUTO_BUFFER struct buffer vmlinux;
+                AUTO_BUFFER struct buffer module;
+                buffer_init(&vmlinux, 65536);
+                buffer_init(&module, 4096);
+                make_vmlinux(&vmlinux);
+                assert_true(buffer_append_text(&vmlinux, cases[i].built_in));
+                make_module(&module, "text", 4);
+                char path[128];
+                static const char *const above[] = {
+                        "boot", "lib", "lib/modules", "usr", "usr/lib", "usr/lib/modules"};
+                for (size_t k = 0; k < sizeof above / sizeof *above; k++)
+                        assert_int_equal(mkdirat(folder.fd, above[k], 0700), 0);
+                if (cases[i].folder != NULL) {
+                        (void)mkdirat(folder.fd, cases[i].folder, 0700);
+                        (void)snprintf(path, sizeof path, "%s/overlay.ko", cases[i].folder);
+                        put_file(folder.fd, path, &module);
+                }
+                put_file(folder.fd, "boot/vmlinuz", &vmlinux);
+                struct home *home = NULL;
+                struct kernel kernel = {0};
+                cubby_error err = {0};
+                (void)snprintf(path, sizeof path, "%s/home", folder.path);
+                assert_int_equal(home_open(path, NULL, &home, &err), 0);
+                (void)snprintf(path, sizeof path, "%s/boot/vmlinuz", folder.path);
+                int got = kernel_ensure(home, path, NULL, NULL, &kernel, &err);
+                if (got != cases[i].want)
+                        fail_msg("%zu: %d %s", i, got, err.message);
+                if (got < 0)
+                        assert_non_null(strstr(err.message, "'/lib/modules/" VERSION "'"));
+                kernel_clear(&kernel);
+                home_close(home);
+                remove_folder(&folder);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -765,7 +885,9 @@ int main(void)
                 cmocka_unit_test(module_paths),
                 cmocka_unit_test(module_order),
                 cmocka_unit_test(module_dependencies),
+                cmocka_unit_test(modules_stripped),
                 cmocka_unit_test(modules_stored),
+                cmocka_unit_test(files_without_modules),
                 cmocka_unit_test(manifests),
                 cmocka_unit_test(packages),
                 cmocka_unit_test(deb_files),

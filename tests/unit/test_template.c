@@ -8,8 +8,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -324,7 +326,8 @@ static int home_teardown(void **state)
 }
 
 /* A whole template of three small files; tmp/NAME stays for the caller. */
-static void publish(struct home *home, uint32_t vcpus, char key[TEMPLATE_KEY_SIZE])
+static void publish_as(
+        struct home *home, uint32_t vcpus, const char *snapshot, char key[TEMPLATE_KEY_SIZE])
 {
         char temporary[32];
         AUTO_FD int dir = -1;
@@ -341,6 +344,7 @@ static void publish(struct home *home, uint32_t vcpus, char key[TEMPLATE_KEY_SIZ
         }
         struct template_manifest manifest = manifest_make();
         manifest.inputs.vcpus = vcpus;
+        replace(&manifest.snapshot, snapshot);
         assert_int_equal(template_key(&manifest.inputs, manifest.key, NULL), 0);
         memcpy(key, manifest.key, TEMPLATE_KEY_SIZE);
         cubby_error err = {0};
@@ -348,6 +352,11 @@ static void publish(struct home *home, uint32_t vcpus, char key[TEMPLATE_KEY_SIZ
                 fail_msg("%s", err.message);
         template_manifest_clear(&manifest);
         assert_int_equal(dir_remove_at(home_folder(home, HOME_TMP), temporary, NULL), 0);
+}
+
+static void publish(struct home *home, uint32_t vcpus, char key[TEMPLATE_KEY_SIZE])
+{
+        publish_as(home, vcpus, "", key);
 }
 
 static void a_published_one_opens_and_verifies(void **state)
@@ -530,6 +539,73 @@ static void the_least_recently_used_goes_first(void **state)
         }
 }
 
+struct opening {
+        struct home *home;
+        char key[TEMPLATE_KEY_SIZE];
+        atomic_bool over;
+        unsigned opened, damaged;
+};
+
+static void *open_again_and_again(void *data)
+{
+        struct opening *opening = data;
+        while (!atomic_load(&opening->over)) {
+                struct template *template = NULL;
+                cubby_error err = {0};
+                if (template_open(opening->home, opening->key, &template, &err) == 0)
+                        opening->opened++;
+                else if (err.code == CUBBY_E_CORRUPT)
+                        opening->damaged++;
+                template_close(template);
+        }
+        return NULL;
+}
+
+/* Who opens one just as it is removed does not take its successor for damaged. */
+static void a_removed_one_is_not_damaged(void **state)
+{
+        struct fixture *fixture = *state;
+        struct opening opening = {.home = fixture->home};
+        publish(fixture->home, 1, opening.key);
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, open_again_and_again, &opening), 0);
+        for (int i = 0; i < 40; i++) {
+                char key[TEMPLATE_KEY_SIZE];
+                assert_int_equal(template_remove(fixture->home, opening.key,
+                                         deadline_after_ms(10000), NULL, NULL),
+                        0);
+                publish(fixture->home, 1, key);
+        }
+        atomic_store(&opening.over, true);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_true(opening.opened > 0);
+        assert_int_equal(opening.damaged, 0);
+}
+
+/* A damaged snapshot cannot be made again: it keeps its name, and stays until it is removed. */
+static void a_damaged_snapshot_stays(void **state)
+{
+        struct fixture *fixture = *state;
+        struct home *home = fixture->home;
+        char key[TEMPLATE_KEY_SIZE];
+        char resolved[TEMPLATE_KEY_SIZE];
+        publish_as(home, 1, "mine", key);
+        AUTO_FD int dir = openat(
+                home_folder(home, HOME_TEMPLATES), key, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        assert_int_equal(unlinkat(dir, template_file_name(TEMPLATE_STATE), 0), 0);
+        uint64_t bytes = 1;
+        assert_int_equal(template_prune(home, 0, false, &bytes, NULL), 0);
+        assert_int_equal(bytes, 0);
+        assert_int_equal(template_resolve(home, "mine", resolved, NULL), 0);
+        assert_string_equal(resolved, key);
+        struct template_info *infos = NULL;
+        size_t count = 0;
+        assert_int_equal(template_list(home, &infos, &count, NULL), 0);
+        assert_int_equal(count, 1);
+        assert_true(infos[0].damaged);
+        template_list_free(infos, count);
+}
+
 #define TAKERS 4
 #define SPARES 50
 
@@ -614,6 +690,9 @@ int main(void)
                         changed_content_fails_verification, home_setup, home_teardown),
                 cmocka_unit_test_setup_teardown(
                         the_least_recently_used_goes_first, home_setup, home_teardown),
+                cmocka_unit_test_setup_teardown(
+                        a_removed_one_is_not_damaged, home_setup, home_teardown),
+                cmocka_unit_test_setup_teardown(a_damaged_snapshot_stays, home_setup, home_teardown),
                 cmocka_unit_test_setup_teardown(
                         each_spare_is_taken_once, home_setup, home_teardown),
         };

@@ -26,6 +26,7 @@
 #define AHEAD_PAUSE_MS 250 /* after a use, before the next machine is started ahead */
 #define FORGOTTEN_MS 10000
 #define BUILD_NICE 10
+#define WORKER_END_MS 1500 /* a spare that is nearly made is made; else its maker is killed */
 #define RETRY_MS 2000 /* after a spare that could not be made; doubles */
 #define RETRY_DOUBLINGS_MAX 6
 #define RESERVE_MIN (256ULL << 20) /* of the host's memory, left free */
@@ -130,10 +131,13 @@ int keeper_prepare(struct keeper *keeper, cubby_error *err)
 
 /* -------------------------------------------------------------- memory -- */
 
-static uint64_t meminfo(const char *text, const char *field)
+static bool meminfo(const char *text, const char *field, uint64_t *ret)
 {
         const char *line = strstr(text, field);
-        return line == NULL ? 0 : strtoull(line + strlen(field), NULL, 10) << 10;
+        if (line == NULL)
+                return false;
+        *ret = strtoull(line + strlen(field), NULL, 10) << 10;
+        return true;
 }
 
 static bool memory_is_short(void)
@@ -142,8 +146,11 @@ static bool memory_is_short(void)
         buffer_init(&text, MEMINFO_BYTES_MAX);
         if (file_read_at(AT_FDCWD, "/proc/meminfo", &text, NULL) < 0 || buffer_text(&text) == NULL)
                 return false;
-        uint64_t total = meminfo((const char *)text.data, "MemTotal:");
-        uint64_t available = meminfo((const char *)text.data, "MemAvailable:");
+        uint64_t total = 0;
+        uint64_t available = 0;
+        if (!meminfo((const char *)text.data, "MemTotal:", &total) ||
+                !meminfo((const char *)text.data, "MemAvailable:", &available))
+                return false;
         uint64_t reserve = total / RESERVE_PART > RESERVE_MIN ? total / RESERVE_PART : RESERVE_MIN;
         if (available < reserve)
                 return true;
@@ -166,11 +173,14 @@ static void drop_one(struct keeper *keeper, enum spare_kind kind)
         }
 }
 
-/* Whose taker died before there was a record of it is nobody's. */
+/* Whose taker died before there was a record of it is nobody's. A taker holds the lock
+ * until there is one: who has it alone takes nothing from a slow one. */
 static void drop_forgotten(struct keeper *keeper)
 {
         char id[33];
-        if (spare_forgotten(keeper->template->dir_fd, FORGOTTEN_MS, id) != 1)
+        AUTO_LOCK int lock = -1;
+        if (spare_forgotten(keeper->template->dir_fd, FORGOTTEN_MS, id) != 1 ||
+                home_lock(keeper->host->home, "boxes", true, 0, &lock, NULL) < 0)
                 return;
         struct box_record record = {0};
         cubby_error problem = {0};
@@ -334,13 +344,27 @@ static bool template_is_gone(const struct keeper *keeper)
                         AT_SYMLINK_NOFOLLOW) < 0;
 }
 
+/* What a killed one began is swept: its machine ends with the keeper. */
+static void end_worker(struct keeper *keeper)
+{
+        if (keeper->worker <= 0)
+                return;
+        int64_t deadline = deadline_after_ms(WORKER_END_MS);
+        struct pollfd gone = {.fd = keeper->worker_fd, .events = POLLIN};
+        while (poll(&gone, 1, deadline_left_ms(deadline)) < 0 && errno == EINTR)
+                continue;
+        if (gone.revents == 0)
+                (void)kill(keeper->worker, SIGKILL);
+        (void)waitpid(keeper->worker, NULL, 0);
+        keeper->worker = 0;
+}
+
 static void leave(struct keeper *keeper)
 {
-        if (keeper->worker > 0) {
-                (void)waitpid(keeper->worker, NULL, 0);
-                keeper->worker = 0;
-        }
+        /* first: who has connected sees the end at once, and nobody connects any more */
         (void)unlinkat(keeper->template->dir_fd, TEMPLATE_KEEPER_NAME, 0);
+        close_quietly(take_fd(&keeper->listen_fd));
+        end_worker(keeper);
         for (int kind = SPARE_WARM; kind <= SPARE_AHEAD; kind++)
                 for (uint32_t left = spare_count(keeper->template->dir_fd, (enum spare_kind)kind);
                         left > 0; left--)

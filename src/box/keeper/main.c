@@ -59,7 +59,8 @@ static int plan(struct keeper *keeper, char **argv, cubby_error *err)
                 .disk_bytes = disk,
                 .engine = argv[KEEPER_ARGUMENT_ENGINE],
                 .accel = argv[KEEPER_ARGUMENT_ACCEL],
-                .kernel = argv[KEEPER_ARGUMENT_KERNEL]};
+                .kernel = argv[KEEPER_ARGUMENT_KERNEL],
+                .warmup = argv[KEEPER_ARGUMENT_WARMUP]};
         return saved_plain_config(keeper->host, &wanted, &keeper->config, err);
 }
 

@@ -46,13 +46,13 @@ static void print_words(struct buffer *out, const struct slice *words, uint32_t 
 static int start_words(struct job *job, const struct message_exec *exec, const struct slice *argv,
         uint32_t argc, enum machine_fate *ret_fate);
 
-/* `sh -c TEXT`: one command of words between spaces. */
+/* `sh -c TEXT`, `sh -lc TEXT`: one command of words between spaces. */
 static int start_shell(struct job *job, const struct message_exec *exec, const struct slice *argv,
         uint32_t argc, enum machine_fate *ret_fate)
 {
         struct slice words[SHELL_WORDS_MAX];
         uint32_t count = 0;
-        if (argc < 3 || !slice_equals(argv[1], "-c")) {
+        if (argc < 3 || (!slice_equals(argv[1], "-c") && !slice_equals(argv[1], "-lc"))) {
                 job->kind = JOB_CAT; /* an interactive shell that only repeats */
                 return 0;
         }

@@ -69,13 +69,13 @@ static bool command_line(const struct vmm_spec *spec, struct buffer *out)
         bool good = buffer_append_text(out,
                 "quiet panic=-1 random.trust_cpu=on cryptomgr.notests audit=0 pci=off "
                 "lsm=landlock,yama,bpf rcupdate.rcu_expedited=1 "
-                "initcall_blacklist=init_kprobe_trace,crypto_kdf108_init,"
-                "load_system_certificate_list ");
+                "initcall_blacklist=init_kprobe_trace,trace_eval_init,tracer_init_tracefs,"
+                "crypto_kdf108_init,load_system_certificate_list ");
         if (!spec->kvm)
                 good = good &&
                         buffer_printf(out,
                                 "tsc_early_khz=%u lpj=%u tsc=reliable no_timer_check "
-                                "mitigations=off ",
+                                "mitigations=off noreplace-smp ",
                                 spec->tsc_khz, spec->tsc_khz * LOOPS_PER_JIFFY_OF_KHZ);
         return good &&
                 buffer_append_text(
