@@ -69,7 +69,8 @@ static int refuse(const char *pattern, size_t size, int code, size_t offset, int
                 return cubby_error_no_memory(err);
         if (ret_position != NULL)
                 *ret_position = (int64_t)position;
-        bool large = code == PCRE2_ERROR_PATTERN_TOO_LARGE || code == PCRE2_ERROR_PATTERN_TOO_COMPLICATED ||
+        bool large = code == PCRE2_ERROR_PATTERN_TOO_LARGE ||
+                code == PCRE2_ERROR_PATTERN_TOO_COMPLICATED ||
                 code == PCRE2_ERROR_PARENTHESES_NEST_TOO_DEEP;
         return cubby_error_set(err, large ? CUBBY_E_LIMIT : CUBBY_E_INVALID,
                 "the pattern is not valid at position %zu: %s", position, text);
@@ -113,18 +114,18 @@ int grep_new(const char *pattern, size_t size, const struct grep_options *option
         int code = 0;
         size_t offset = 0;
         PCRE2_SPTR text = (PCRE2_SPTR)pattern;
-        grep->code = pcre2_compile(text, size, flags | unicode | PCRE2_NO_UTF_CHECK, &code, &offset,
-                grep->compile);
+        grep->code = pcre2_compile(
+                text, size, flags | unicode | PCRE2_NO_UTF_CHECK, &code, &offset, grep->compile);
         if (grep->code == NULL)
                 return refuse(pattern, size, code, offset, ret_position, err);
         /* Characters beyond ASCII in it are an error here, or the pattern has none. */
         if (utf8_is_ascii((const uint8_t *)pattern, size))
-                grep->ascii = pcre2_compile(text, size,
-                        flags | (options->literal ? 0 : PCRE2_NEVER_UTF), &code, &offset,
-                        grep->compile);
+                grep->ascii =
+                        pcre2_compile(text, size, flags | (options->literal ? 0 : PCRE2_NEVER_UTF),
+                                &code, &offset, grep->compile);
         if (!options->each_line)
-                literals_of(pattern, size, options->literal, !options->case_sensitive,
-                        &grep->literals);
+                literals_of(
+                        pattern, size, options->literal, !options->case_sensitive, &grep->literals);
         *ret = take_ptr(&grep);
         return 0;
 }
@@ -225,8 +226,7 @@ int grep_text(struct grep *grep, const uint8_t *text, size_t size, struct grep_p
                 size_t end = feed == NULL ? size : (size_t)(feed - text);
                 int result = grep_pace(pace, err);
                 if (result == 0)
-                        result = try_line(
-                                grep, text + start, end - start, number, tell, data, err);
+                        result = try_line(grep, text + start, end - start, number, tell, data, err);
                 if (result != 0)
                         return result;
                 start = end + 1;
