@@ -232,11 +232,11 @@ def test_a_watch_ends_with_its_folder(box):
 def test_from_asyncio(box):
     async def all_of_them():
         await asyncio.gather(*[package.in_thread(box.write, f"/tmp/py/{i}", str(i))
-                               for i in range(8)])
+                               for i in range(40)])
         return await asyncio.gather(*[package.in_thread(box.read_text, f"/tmp/py/{i}")
-                                      for i in range(8)])
+                                      for i in range(40)])
 
-    assert asyncio.run(all_of_them()) == [str(i) for i in range(8)]
+    assert asyncio.run(all_of_them()) == [str(i) for i in range(40)]
 
 
 def test_side_by_side(box):
