@@ -56,13 +56,16 @@ struct box_config {
         int64_t created_ns;
 };
 
+/* "1" in the environment: boxes start where their VMM cannot be jailed, too. */
+#define BOX_WEAK_JAIL "CUBBY_WEAK_JAIL"
+
 /* Ranges of what a box may be. */
 #define BOX_MEMORY_MIN (64ULL << 20)
 #define BOX_MEMORY_MAX (1ULL << 42)
 #define BOX_DISK_MIN (64ULL << 20)
 #define BOX_DISK_MAX (16ULL << 40)
 #define BOX_CPU_MILLI_MIN 10U
-#define BOX_CPU_MILLI_MAX 255000U
+#define BOX_CPU_MILLI_MAX 64000U /* as many processors as a machine can have */
 #define BOX_PIDS_MIN 16U
 #define BOX_PIDS_MAX 4000000U
 #define BOX_TIME_MAX_MS (366LL * 24 * 3600 * 1000)

@@ -178,6 +178,7 @@ static void test_refused(void **state)
                 WRONG("memory", .memory_bytes = 1ULL << 60),
                 WRONG("memory", .memory_bytes = UINT64_MAX),
                 WRONG("cpus", .cpu_milli = 1),
+                WRONG("cpus", .cpu_milli = 64001),
                 WRONG("cpus", .cpu_milli = UINT32_MAX),
                 WRONG("disk", .disk_bytes = 1),
                 WRONG("disk", .disk_bytes = 1ULL << 62),

@@ -194,6 +194,7 @@ int setup_machine(struct shim *shim, cubby_error *err)
                 .state_fd = shim->given_fds[4],
                 .console_fd = shim->console_fd,
                 .uid = root ? box_uid : 0,
+                .weak_jail = secure_getenv(BOX_WEAK_JAIL) != NULL,
                 .log = &shim->log};
         if (shim->engine->start(&config, &shim->machine, err) < 0)
                 return cubby_error_wrap(err, "starting the machine");
