@@ -120,8 +120,8 @@ def waiting(call: Callable[[], T], undo: Callable[[T], Any] | None = None) -> T:
     if threading.current_thread() is not threading.main_thread():
         return call()
     job = _Job(call, undo)
-    _workers.start(job)
     try:
+        _workers.start(job)
         job.done.acquire()
     except BaseException:
         job.abandon()
