@@ -181,7 +181,8 @@ static int follow(struct reading *reading, cubby_error *err)
                         return read_segment(reading, &reading->now, err);
                 if (gone || read_new(reading, err) < 0)
                         return gone ? 0 : -1;
-                if (life != BOX_ALIVE)
+                /* one that was not started yet may be: its removal ends the wait */
+                if (life == BOX_ENDED)
                         return 0;
                 struct pollfd poll_fd = {.fd = watch, .events = POLLIN};
                 (void)poll(&poll_fd, 1, FOLLOW_LOOK_MS);

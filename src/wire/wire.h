@@ -34,6 +34,7 @@
 #define FRAME_FROM_GUEST_MAX (64U * 1024U)      /* any payload from the guest */
 #define FRAME_TO_GUEST_MAX (2U * 1024U * 1024U) /* EXEC carries argv and env */
 #define STREAM_WINDOW (256U * 1024U)            /* DATA bytes a channel may send before CREDIT */
+#define FILE_WINDOW (1024U * 1024U)             /* the same of a file call: a disk is slower */
 #define WIRE_TEXT_MAX 4096U                     /* names, paths, messages */
 #define WIRE_ARGUMENT_MAX (128U * 1024U)        /* one argument or variable, as Linux allows */
 #define WIRE_ARGUMENTS_MAX 16384U               /* entries of argv, and of env */
