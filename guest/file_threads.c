@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define THREAD_STACK (256U * 1024U)
-#define IN_CREDIT_STEP (STREAM_WINDOW / 4)
+#define IN_CREDIT_STEP (FILE_WINDOW / 8)
 #define NO_CAPABILITIES 0ULL
 
 /* What of the workload's capabilities has to do with files. The last two change ids. */
@@ -174,10 +174,7 @@ static int put_out(
         }
         if (call->cancelled)
                 return cancelled(err);
-        if (call->out_head > 0) {
-                buffer_consume(&call->out, call->out_head);
-                call->out_head = 0;
-        }
+        file_call_tidy(&call->out, &call->out_head);
         return put_record(&call->out, type, bytes, size) ? 0 : cubby_error_no_memory(err);
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #define RECORD_HEAD 6U
+#define PORT_FRAMES 2 /* fill the port's buffer: one write takes both */
 #define CREDIT_MAX (1ULL << 40)
 
 static void refuse(struct port *port, uint64_t stream, int code, const char *text)
@@ -40,13 +41,14 @@ static struct file_call *call_new(struct files *files, const struct frame *frame
         call->files = files;
         call->wait_fd = -1;
         call->stream = frame->stream;
-        call->credit = STREAM_WINDOW;
-        call->in_window = STREAM_WINDOW;
+        call->credit = FILE_WINDOW;
+        call->in_window = FILE_WINDOW;
         (void)pthread_cond_init(&call->changed, NULL);
         buffer_init(&call->payload, FRAME_TO_GUEST_MAX);
-        buffer_init(&call->out, FILE_OUT_MAX + FILE_ENTRY_MAX + FRAME_DATA_MAX);
+        /* twice, as what is gone may still be in front */
+        buffer_init(&call->out, (size_t)2 * (FILE_OUT_MAX + FILE_ENTRY_MAX + FRAME_DATA_MAX));
         /* each byte of a window may be a record of its own */
-        buffer_init(&call->in, (size_t)STREAM_WINDOW * (RECORD_HEAD + 1));
+        buffer_init(&call->in, (size_t)2 * FILE_WINDOW * (RECORD_HEAD + 1));
         buffer_init(&call->taken, FRAME_DATA_MAX);
         buffer_init(&call->reply, FILE_REPLY_MAX);
         if (!buffer_append(&call->payload, frame->payload, frame->length)) {
@@ -54,6 +56,15 @@ static struct file_call *call_new(struct files *files, const struct frame *frame
                 return NULL;
         }
         return call;
+}
+
+/* Only when half of it is gone, so that each byte is moved once at most. */
+void file_call_tidy(struct buffer *records, size_t *head)
+{
+        if (*head < records->size - *head)
+                return;
+        buffer_consume(records, *head);
+        *head = 0;
 }
 
 static struct file_call *find(const struct files *files, uint64_t stream)
@@ -104,10 +115,7 @@ static bool take_frame(struct file_call *call, const struct frame *frame)
                         frame->length > call->in_window || call->in_ended)
                         return false;
                 call->in_window -= frame->length;
-                if (call->in_head > 0) {
-                        buffer_consume(&call->in, call->in_head);
-                        call->in_head = 0;
-                }
+                file_call_tidy(&call->in, &call->in_head);
                 return buffer_u32(&call->in, frame->length) && buffer_u16(&call->in, frame->type) &&
                         buffer_append(&call->in, frame->payload, frame->length);
         case FRAME_EOF:
@@ -191,10 +199,12 @@ static bool pump_call(struct file_call *call, struct port *port)
         }
         if (call->credit_due && !call->done)
                 give_credit(call, port);
-        if (call->out.size == 0 || !move_record(call, port))
-                return false;
-        (void)pthread_cond_signal(&call->changed);
-        return true;
+        bool moved = false;
+        for (int i = 0; i < PORT_FRAMES && call->out.size > 0 && move_record(call, port); i++)
+                moved = true;
+        if (moved)
+                (void)pthread_cond_signal(&call->changed);
+        return moved;
 }
 
 static void end_call(struct file_call *call, struct port *port)

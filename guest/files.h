@@ -79,6 +79,9 @@ struct files {
         size_t turn;
 };
 
+/* Takes what is before `head` out of a call's records, if it is worth it. */
+void file_call_tidy(struct buffer *records, size_t *head);
+
 /* file_threads.c */
 int files_init(struct files *files, int wake_fd, const struct workload *workload,
         const struct log *log, cubby_error *err); /* once the workload exists */

@@ -81,7 +81,7 @@ CUBBY_API void cubby_grep_result_free(cubby_grep_result *result); /* NULL is all
  * Tells what happens in a folder from the return of cubby_watch_open on, `recursive`: and in
  * all folders below it, also in new ones. Several changes of one file may be told as one; what
  * appears while its folder is new may be told twice. Events that come faster than they are
- * taken are lost, and so is what is below the 8,192nd folder that appears: then there is
+ * taken are lost, and so is what is below the 4,096th folder that appears: then there is
  * CUBBY_WATCH_OVERFLOW. Opening with more folders than that is CUBBY_E_LIMIT.
  */
 enum cubby_watch_kind {

@@ -29,7 +29,7 @@ SLICE = 0.2  # seconds: how long a wait may take no notice of a close
 class _Job:
     """A call that runs on a worker while its caller waits, or no longer waits."""
 
-    def __init__(self, call: Callable[[], Any], undo: Callable[[Any], None] | None) -> None:
+    def __init__(self, call: Callable[[], Any], undo: Callable[[Any], Any] | None) -> None:
         self.call = call
         self.undo = undo
         self.lock = threading.Lock()
@@ -114,7 +114,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def waiting(call: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
+def waiting(call: Callable[[], T], undo: Callable[[T], Any] | None = None) -> T:
     """`call()` so that Ctrl-C ends the wait. Only the main thread hears signals, so only
     there it runs on another; `undo` takes the result back that nobody waits for."""
     if threading.current_thread() is not threading.main_thread():
@@ -233,7 +233,7 @@ class Handle:
         return result
 
     def wait(self, function: Any, *arguments: Any,
-             undo: Callable[[int], None] | None = None) -> int:
+             undo: Callable[[int], Any] | None = None) -> int:
         """The same for one that may take long: Ctrl-C ends the wait."""
         return waiting(lambda: self.call(function, *arguments), undo)
 

@@ -46,11 +46,12 @@ class BoxInfo:
 
 
 def box_info(info: _abi.BoxInfo) -> BoxInfo:
+    texts: dict[str, Any] = {
+        name: text_out(getattr(info, name)) for name in
+        ("id", "name", "image_name", "image_id", "command", "engine", "isolation", "served",
+         "reason", "detail")}
     return BoxInfo(
-        *[text_out(getattr(info, name)) for name in
-          ("id", "name", "image_name", "image_id", "command", "engine", "isolation", "served",
-           "reason", "detail")],
-        state=_abi.BOX_STATES[info.state].lower(),
+        **texts, state=_abi.BOX_STATES[info.state].lower(),
         exit_code=None if info.exit_code < 0 else info.exit_code, oom=info.oom,
         created_ns=info.created_ns, started_ns=info.started_ns, finished_ns=info.finished_ns,
         generation=info.generation, shim_pid=info.shim_pid)

@@ -218,7 +218,6 @@ class PatternProblem(errors.PatternError, re.error):
         self.msg = problem.message
         self.pattern = pattern
         self.pos = problem.position
-        self.lineno = self.colno = None
 
 
 def settings_of(config: Any) -> dict[str, Any]:
@@ -246,7 +245,7 @@ def _plain(value: Any) -> Any:
 
 def _deerflow_settings() -> dict[str, Any]:
     try:
-        from deerflow.config import get_app_config
+        from deerflow.config import get_app_config  # type: ignore[import]
     except ModuleNotFoundError as problem:
         if not _missing(problem):
             raise
@@ -331,11 +330,13 @@ class CubbyProvider(ProviderBase):
 
     def release(self, sandbox_id: str) -> None:
         self._sandboxes.pop(sandbox_id, None)
-        self._provider.release(sandbox_id)
+        if not self._provider.closed:  # else its boxes have ended
+            self._provider.release(sandbox_id)
 
     def reset(self) -> None:
         self._sandboxes.clear()
-        self._provider.reset()
+        if not self._provider.closed:
+            self._provider.reset()
 
     def shutdown(self) -> None:
         """Ends every box of this provider. May be called again."""

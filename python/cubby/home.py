@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import _abi
@@ -65,21 +66,23 @@ def _image(info: _abi.ImageInfo) -> Image:
                  info.disk_bytes, info.created_ns)
 
 
+def _log(logger: logging.Logger, number: int, text: str) -> None:
+    logger.log(number, "%s", text)
+
+
 def _callbacks(log: logging.Logger | Callable[[int, str], None] | None,
                progress: Progress | None) -> tuple[Any, Any]:
     """What the library calls; an error in it must not reach the library."""
     log_callback = progress_callback = None
     if log is not None:
-        say = log.log if isinstance(log, logging.Logger) else log
+        if isinstance(log, logging.Logger):
+            say: Callable[[int, str], None] = partial(_log, log)
+        else:
+            say = log
 
         def on_log(_: Any, level: int, line: bytes) -> None:
             number = LOG_LEVELS[level] if 0 <= level < len(LOG_LEVELS) else logging.INFO
-            # %s: a line from the library is no format
-            text = line.decode("utf-8", "replace")
-            if isinstance(log, logging.Logger):
-                log.log(number, "%s", text)
-            else:
-                say(number, text)
+            say(number, line.decode("utf-8", "replace"))
 
         log_callback = _abi.LOG_FN(on_log)
     if progress is not None:

@@ -25,7 +25,7 @@ struct copying {
 
 int copying_begin(struct copying *copying, const cubby_copy_options *options, cubby_error *err);
 /* Tells the progress. -1: the copy is over. */
-int copying_look(void *copying, cubby_error *err);
+int copying_look(void *data, cubby_error *err); /* of a struct copying */
 /* The next moment to look at, for a wait of a box. */
 int64_t copying_until(const struct copying *copying);
 /* Waited in vain: -1 when that has been long enough. */

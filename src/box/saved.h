@@ -87,6 +87,8 @@ struct box_copy {
 };
 #define BOX_COPY_NONE ((struct box_copy){.memory_fd = -1, .state_fd = -1, .line_fd = -1})
 void box_copy_close(struct box_copy *copy); /* the box goes on */
+/* The box ends while it stands still; an error when it has gone on meanwhile. */
+int box_copy_end(struct box_copy *copy, cubby_error *err);
 /* `disk_fd`: an empty file for the disk, -1: none. The box stands still for moments
  * and goes on; with `keep_still` it stands still until the copy is closed. */
 int box_copy_take(

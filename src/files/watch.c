@@ -17,7 +17,7 @@
  * between is missed (it may then be told twice).
  */
 
-#define WATCHES_MAX 8192U
+#define WATCHES_MAX 4096U /* a box of little memory has 8192 for all of its root */
 #define EVENTS_SIZE (32U * 1024U)
 #define MOVE_MS 20 /* the second half of a rename follows at once, or never */
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernel/archive.h"
 #include "kernel/deb.h"
 
 #include "base/cleanup.h"
@@ -7,7 +8,6 @@
 #include "kernel/bzimage.h"
 #include "kernel/modules.h"
 
-#include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
 #include <string.h>
@@ -26,13 +26,6 @@ struct unpack {
         bool have_image;
         int64_t deadline_ms;
 };
-
-static void close_archive(struct archive **archive)
-{
-        if (*archive != NULL)
-                (void)archive_read_free(*archive);
-}
-#define AUTO_ARCHIVE __attribute__((cleanup(close_archive)))
 
 static int archive_failure(struct archive *archive, cubby_error *err)
 {

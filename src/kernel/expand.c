@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernel/archive.h"
 #include "kernel/expand.h"
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
 
-#include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
 #include <unistd.h>
@@ -18,13 +18,6 @@ struct range {
         uint64_t left;
         uint8_t *piece;
 };
-
-static void close_archive(struct archive **archive)
-{
-        if (*archive != NULL)
-                (void)archive_read_free(*archive);
-}
-#define AUTO_ARCHIVE __attribute__((cleanup(close_archive)))
 
 static la_ssize_t read_range(struct archive *archive, void *data, const void **ret)
 {

@@ -438,6 +438,72 @@ static void test_no_fork(void **state)
         remove_box(box);
 }
 
+static cubby_provider *provider_open(struct place *place)
+{
+        cubby_error err = {0};
+        cubby_provider *provider = NULL;
+        cubby_provider_options options = CUBBY_INIT(cubby_provider_options);
+        options.config_text = "sandbox: {image: small, engine: fake, spares: 2}\n";
+        assert_int_equal(
+                fine(cubby_provider_open(place->host, &options, &provider, &err), &err), 0);
+        return provider;
+}
+
+static int acquire(cubby_provider *provider, const char *thread)
+{
+        cubby_error err = {0};
+        cubby_acquired got = {0};
+        cubby_acquire_options options = CUBBY_INIT(cubby_acquire_options);
+        options.thread = thread;
+        options.thread_size = strlen(thread);
+        assert_int_equal(fine(cubby_provider_acquire(provider, &options, &got, &err), &err), 0);
+        cubby_box_close(got.box);
+        return got.served;
+}
+
+static void shut(cubby_provider *provider)
+{
+        cubby_error err = {0};
+        assert_int_equal(fine(cubby_provider_shutdown(provider, SOON_MS, NULL, &err), &err), 0);
+        cubby_provider_close(provider);
+}
+
+static void wait_for_spares(struct place *place, uint32_t count)
+{
+        int64_t deadline = now_ms() + SOON_MS;
+        while (!has_spares(place, count)) {
+                assert_true(now_ms() < deadline);
+                (void)poll(NULL, 0, 10);
+        }
+}
+
+/* They go with the last provider that uses them, unless the home's owner wants some. */
+static void test_spares_of_providers(void **state)
+{
+        struct place *place = *state;
+        build(place);
+        cubby_provider *first = provider_open(place);
+        assert_int_equal(acquire(first, "a"), CUBBY_SERVED_CLONED);
+        wait_for_spares(place, 2);
+        cubby_provider *second = provider_open(place);
+        assert_int_equal(acquire(second, "b"), CUBBY_SERVED_SPARE);
+        wait_for_spares(place, 2);
+        shut(first);
+        (void)poll(NULL, 0, 200);
+        assert_true(has_spares(place, 2));
+        shut(second);
+        wait_for_spares(place, 0);
+        (void)poll(NULL, 0, 200);
+        assert_true(has_spares(place, 0));
+        set_spares(place, 1);
+        first = provider_open(place);
+        assert_int_equal(acquire(first, "c"), CUBBY_SERVED_SPARE);
+        wait_for_spares(place, 2);
+        shut(first);
+        wait_for_spares(place, 1);
+        end_templates(place);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -450,6 +516,7 @@ int main(void)
                 WITH_PLACE(test_claimed_and_not_started),
                 WITH_PLACE(test_suspect),
                 WITH_PLACE(test_no_fork),
+                WITH_PLACE(test_spares_of_providers),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

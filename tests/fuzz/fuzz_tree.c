@@ -91,7 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 .name = size % 2 == 0 ? "" : "copy",
                 .strict = true,
                 .scattered = size % 3 == 0};
-        AUTO_TREE_READER struct tree_reader reader;
+        AUTO_TREE_READER struct tree_reader reader = {0};
         tree_reader_init(&reader, &input);
         (void)tree_unpack(&options, &reader, NULL);
         check(root, ".", true);

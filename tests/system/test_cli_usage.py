@@ -105,8 +105,8 @@ def test_options_of_docker_are_refused_with_advice(bare, option):
 
 
 def test_advice_says_what_to_do_instead(bare):
-    assert "tar -x" in usage(bare, "run", "-v", "/a:/b", "image")
-    assert "tar -x" in usage(bare, "run", "-itv", "/a:/b", "image")
+    assert "cubby cp" in usage(bare, "run", "-v", "/a:/b", "image")
+    assert "cubby cp" in usage(bare, "run", "-itv", "/a:/b", "image")
     assert "network" in usage(bare, "run", "-p", "80:80", "image")
     assert "network" in usage(bare, "run", "--network", "host", "image")
     assert "-u root" in usage(bare, "exec", "--privileged", "box", "id")

@@ -4,6 +4,7 @@
 import hashlib
 import io
 import os
+import pty
 import signal
 import stat
 import subprocess
@@ -430,6 +431,37 @@ def test_the_box_ends_meanwhile(cubby, tmp_path):
     assert process.wait(10) == 125
     assert b"ended" in process.stderr.read()
     cubby.fails("cp", tmp_path / "big", "dying:/big", says="does not run")
+
+
+def test_nobody_reads_the_archive(cubby, box):
+    process = cubby.popen("cp", f"{box}:/bin", "-")
+    process.stdout.close()
+    assert process.wait(10) == 141
+    assert process.stderr.read() == b""
+
+
+def test_a_bar_on_a_terminal(cubby, box, place):
+    """And nothing elsewhere; with -q not even there."""
+    data = archive(("f", tarfile.REGTYPE, b"x" * 5000))
+    for options, shown in [([], True), (["-q"], False)]:
+        master, slave = pty.openpty()
+        process = cubby.popen("cp", *options, "-", f"{box}:{place}", stdin=subprocess.PIPE,
+                              stderr=slave)
+        os.close(slave)
+        process.stdin.write(data[:4096])
+        process.stdin.flush()
+        time.sleep(1.2)
+        process.stdin.write(data[4096:])
+        process.stdin.close()
+        assert process.wait(20) == 0
+        try:
+            text = os.read(master, 65536)
+        except OSError:
+            text = b""
+        os.close(master)
+        assert (b"copied" in text) == shown, text
+        assert not shown or text.endswith(b"\r\x1b[K"), text
+    assert cubby("cp", "-", f"{box}:{place}", input=data).err == ""
 
 
 def test_between_boxes(cubby, box, place, tree, tmp_path):

@@ -122,7 +122,7 @@ static int pack(struct world *world, const char *path, bool follow, cubby_error 
 static int unpack(struct world *world, const char *name, bool strict, cubby_error *err)
 {
         const struct tree_input input = {.next = next, .data = world};
-        AUTO_TREE_READER struct tree_reader reader;
+        AUTO_TREE_READER struct tree_reader reader = {0};
         tree_reader_init(&reader, &input);
         const struct unpack_options options = {
                 .folder_fd = world->to_fd, .name = name, .strict = strict};

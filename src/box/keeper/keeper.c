@@ -26,7 +26,7 @@
 #define FORGOTTEN_MS 10000
 #define BUILD_NICE 10
 #define WORKER_END_MS 1500 /* a spare that is nearly made is made; else its maker is killed */
-#define RETRY_MS 2000 /* after a spare that could not be made; doubles */
+#define RETRY_MS 2000      /* after a spare that could not be made; doubles */
 #define RETRY_DOUBLINGS_MAX 6
 #define RESERVE_MIN (256ULL << 20) /* of the host's memory, left free */
 #define RESERVE_PART 20            /* or this part of it */
