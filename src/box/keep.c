@@ -120,7 +120,10 @@ static int launch(cubby *host, const struct box_config *config, cubby_error *err
                 asprintf(&ahead, KEEPER_AHEAD_VARIABLE "=%s",
                         known_ahead == NULL ? "" : known_ahead) < 0)
                 return cubby_error_no_memory(err);
-        const char *const env[] = {path, libexec, idle, ahead, "LANG=C", NULL};
+        const char *weak = secure_getenv(BOX_WEAK_JAIL);
+        bool accepted = weak != NULL && strcmp(weak, "1") == 0;
+        const char *const env[] = {
+                path, libexec, idle, ahead, "LANG=C", accepted ? BOX_WEAK_JAIL "=1" : NULL, NULL};
         const struct spawn_options options = {.argv = argv, .env = env, .new_session = true};
         AUTO_FD int pidfd = -1;
         return spawn_detached(&options, &pidfd, err);

@@ -2,6 +2,7 @@
 #include "box/saved.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "image/image.h"
 
@@ -82,7 +83,7 @@ static int offer(cubby_box *box, const struct template *template, enum spare_kin
         AUTO_LOCK int lock = -1;
         if (home_lock(box->cubby->home, BOXES_LOCK, false, deadline_after_ms(CREATE_LOCK_MS), &lock,
                     err) < 0 ||
-                box_write_quickly(box->dir_fd, SAVED_SPARE_NAME, mark, (size_t)length, err) < 0)
+                box_write_quickly(box->dir_fd, BOX_SPARE_NAME, mark, (size_t)length, err) < 0)
                 return -1;
         return spare_add(template->dir_fd, kind, box->id, err);
 }
@@ -241,7 +242,7 @@ static int take_any(
         return spare_take(dir_fd, SPARE_AHEAD, ret_id, err);
 }
 
-int saved_claim(cubby *host, struct box_config *config, cubby_error *err)
+int saved_claim(cubby *host, struct box_config *config, int *ret_dir, cubby_error *err)
 {
         if (config->no_template)
                 return 0;
@@ -253,8 +254,10 @@ int saved_claim(cubby *host, struct box_config *config, cubby_error *err)
                 int taken = take_any(host, config, dir, id, err);
                 if (taken <= 0)
                         return taken;
-                if (adopt(host, id, config, NULL))
+                if (adopt(host, id, config, NULL)) {
+                        *ret_dir = take_fd(&dir);
                         return 1;
+                }
                 saved_remove_spare(host, id);
                 spare_settle(dir, id);
         }
@@ -266,7 +269,7 @@ static bool read_mark(int dir_fd, char ret_isolation[16], enum spare_kind *ret_k
 {
         AUTO_BUFFER struct buffer mark;
         buffer_init(&mark, MARK_BYTES_MAX);
-        if (file_read_at(dir_fd, SAVED_SPARE_NAME, &mark, NULL) < 0)
+        if (file_read_at(dir_fd, BOX_SPARE_NAME, &mark, NULL) < 0)
                 return false;
         size_t length = 0;
         while (length < mark.size && length < 15 && mark.data[length] >= 'a' &&
@@ -280,20 +283,17 @@ static bool read_mark(int dir_fd, char ret_isolation[16], enum spare_kind *ret_k
         return true;
 }
 
-void saved_claimed(cubby *host, const struct box_config *config, bool good)
+void saved_claimed(cubby *host, int dir, const char *id, bool good)
 {
-        AUTO_FD int dir = open_template_folder(host, config);
-        if (dir < 0)
-                return;
         if (good) {
-                spare_settle(dir, config->id);
+                spare_settle(dir, id);
                 return;
         }
-        AUTO_FD int box_dir = open_folder(host, config->id);
+        AUTO_FD int box_dir = open_folder(host, id);
         char isolation[16];
         enum spare_kind kind = SPARE_WARM;
         if (box_dir >= 0 && read_mark(box_dir, isolation, &kind))
-                spare_return(dir, kind, config->id);
+                spare_return(dir, kind, id);
 }
 
 static int send_claim(cubby_box *box, cubby_error *err)
@@ -327,6 +327,7 @@ static void give_up(cubby_box *box)
                 (void)box_kill_shim(box, NULL);
                 (void)box_wait_end(box, deadline_after_ms(END_WAIT_MS), NULL);
         }
+        (void)unlinkat(box->dir_fd, BOX_SPARE_NAME, 0);
         (void)unlinkat(box->dir_fd, BOX_STARTED_NAME, 0);
         (void)unlinkat(box->dir_fd, BOX_EXIT_NAME, 0);
 }
@@ -337,14 +338,19 @@ int saved_claim_start(cubby_box *box, cubby_error *err)
         enum spare_kind kind = SPARE_WARM;
         if (!read_mark(box->dir_fd, isolation, &kind))
                 return 0;
-        if (unlinkat(box->dir_fd, SAVED_SPARE_NAME, 0) < 0)
-                return errno == ENOENT ? 0 : cubby_error_errno(err, errno, "starting the box");
         cubby_error problem = {0};
         AUTO_LOCK int turn = -1;
         write_started(box, kind, isolation);
+        if (FAULT_POINT(NULL, "claim.send", err) < 0)
+                return -1;
         if ((kind == SPARE_WARM || saved_turn(box->cubby, &turn, &problem) == 0) &&
                 send_claim(box, &problem) == 0)
                 return 1;
+        if (problem.code == CUBBY_E_STATE) { /* another start was first, or a removal */
+                if (err != NULL)
+                        *err = problem;
+                return -1;
+        }
         if (problem.code == CUBBY_E_EXEC_NOT_FOUND || problem.code == CUBBY_E_EXEC_REFUSED ||
                 problem.code == CUBBY_E_INVALID) {
                 (void)box_wait_end(box, deadline_after_ms(END_WAIT_MS), NULL);
@@ -361,10 +367,10 @@ int saved_claim_start(cubby_box *box, cubby_error *err)
 bool saved_waits(const cubby_box *box)
 {
         struct stat info;
-        return fstatat(box->dir_fd, SAVED_SPARE_NAME, &info, AT_SYMLINK_NOFOLLOW) == 0;
+        return fstatat(box->dir_fd, BOX_SPARE_NAME, &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 bool saved_take_back(const cubby_box *box)
 {
-        return unlinkat(box->dir_fd, SAVED_SPARE_NAME, 0) == 0; /* as the start of it does */
+        return unlinkat(box->dir_fd, BOX_SPARE_NAME, 0) == 0; /* as its shim does for a claim */
 }

@@ -56,6 +56,7 @@ struct machine_config {
         int console_fd;       /* append-only; the console's and the VMM's own messages */
         bool console;         /* a serial console (slow; for diagnosis) */
         uid_t uid;            /* as root: the VMM runs as this id; 0: keep the caller's */
+        bool weak_jail;       /* start even where nothing keeps the VMM from the caller's files */
         const char *vmm_path; /* NULL: qemu-system-x86_64 from PATH */
         const struct log *log;
 };

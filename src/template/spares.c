@@ -42,11 +42,11 @@ static int open_index(int dir_fd)
                 dir_fd, TEMPLATE_SPARES_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-uint32_t template_wanted(int dir_fd)
+static uint32_t read_wanted(int dir_fd, const char *name)
 {
         AUTO_BUFFER struct buffer text;
         buffer_init(&text, 16);
-        if (file_read_at(dir_fd, TEMPLATE_WANTED_NAME, &text, NULL) < 0)
+        if (file_read_at(dir_fd, name, &text, NULL) < 0)
                 return 0;
         uint32_t count = 0;
         for (size_t i = 0; i < text.size && text.data[i] >= '0' && text.data[i] <= '9'; i++) {
@@ -57,7 +57,14 @@ uint32_t template_wanted(int dir_fd)
         return count;
 }
 
-int template_set_wanted(int dir_fd, uint32_t count, cubby_error *err)
+uint32_t template_wanted(int dir_fd)
+{
+        uint32_t owner = read_wanted(dir_fd, TEMPLATE_WANTED_NAME);
+        uint32_t pools = read_wanted(dir_fd, TEMPLATE_POOLS_NAME);
+        return owner > pools ? owner : pools;
+}
+
+static int write_wanted(int dir_fd, const char *name, uint32_t count, cubby_error *err)
 {
         if (count > TEMPLATE_SPARES_MAX)
                 return cubby_error_set(err, CUBBY_E_INVALID,
@@ -65,7 +72,23 @@ int template_set_wanted(int dir_fd, uint32_t count, cubby_error *err)
                         TEMPLATE_SPARES_MAX, count);
         char text[16];
         int length = snprintf(text, sizeof text, "%u\n", count);
-        return file_publish_at(dir_fd, TEMPLATE_WANTED_NAME, text, (size_t)length, 0600, err);
+        return file_publish_at(dir_fd, name, text, (size_t)length, 0600, err);
+}
+
+int template_set_wanted(int dir_fd, uint32_t count, cubby_error *err)
+{
+        if (write_wanted(dir_fd, TEMPLATE_WANTED_NAME, count, err) < 0)
+                return -1;
+        return template_set_pools_wanted(dir_fd, 0, err);
+}
+
+int template_set_pools_wanted(int dir_fd, uint32_t count, cubby_error *err)
+{
+        if (count > 0)
+                return write_wanted(dir_fd, TEMPLATE_POOLS_NAME, count, err);
+        if (unlinkat(dir_fd, TEMPLATE_POOLS_NAME, 0) < 0 && errno != ENOENT)
+                return cubby_error_errno(err, errno, "setting the number of spares");
+        return 0;
 }
 
 int spare_add(int dir_fd, enum spare_kind kind, const char *box_id, cubby_error *err)

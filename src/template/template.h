@@ -12,11 +12,12 @@
  *                 disk            the writable disk at the same instant
  *                 used            its mtime is the last use
  *                 wanted          how many spares are kept (decimal)
+ *                 wanted-pools    the same, while a provider is there that wants more
  *                 spares/ID       one empty file per spare that nobody owns yet
  *                 spares/ahead-ID the same for one that has not continued yet
  *                 keeper.sock     the keeper, while there is one
  *
- * All but the last four are published as one unit by rename and never written
+ * All but the last five are published as one unit by rename and never written
  * again. A template whose manifest or files do not match is removed and made
  * anew, never tried.
  */
@@ -35,6 +36,7 @@
 #define TEMPLATE_MANIFEST_NAME "manifest.json"
 #define TEMPLATE_USED_NAME "used"
 #define TEMPLATE_WANTED_NAME "wanted"
+#define TEMPLATE_POOLS_NAME "wanted-pools"
 #define TEMPLATE_SPARES_NAME "spares"
 #define TEMPLATE_KEEPER_NAME "keeper.sock"
 #define TEMPLATE_KEY_SIZE 65
@@ -160,9 +162,12 @@ int template_resolve(
 int template_prune(struct home *home, uint64_t limit_bytes, bool dry_run, uint64_t *ret_bytes,
         cubby_error *err);
 
-/* How many spares are wanted; 0 when nothing is written. */
+/* How many spares are wanted, by the home's owner or by providers; 0 when nothing is written. */
 uint32_t template_wanted(int dir_fd);
+/* By the owner, who overrules what providers have asked for so far. */
 int template_set_wanted(int dir_fd, uint32_t count, cubby_error *err);
+/* By providers, of which none is left when count is 0. */
+int template_set_pools_wanted(int dir_fd, uint32_t count, cubby_error *err);
 
 /* The index of machines that wait for an owner: a spare has gone on and is warm; one
  * that is ahead was only started, and continues from the template when it is taken. */

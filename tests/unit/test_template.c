@@ -590,8 +590,8 @@ static void a_damaged_snapshot_stays(void **state)
         char key[TEMPLATE_KEY_SIZE];
         char resolved[TEMPLATE_KEY_SIZE];
         publish_as(home, 1, "mine", key);
-        AUTO_FD int dir = openat(
-                home_folder(home, HOME_TEMPLATES), key, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        AUTO_FD int dir =
+                openat(home_folder(home, HOME_TEMPLATES), key, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         assert_int_equal(unlinkat(dir, template_file_name(TEMPLATE_STATE), 0), 0);
         uint64_t bytes = 1;
         assert_int_equal(template_prune(home, 0, false, &bytes, NULL), 0);
@@ -692,7 +692,8 @@ int main(void)
                         the_least_recently_used_goes_first, home_setup, home_teardown),
                 cmocka_unit_test_setup_teardown(
                         a_removed_one_is_not_damaged, home_setup, home_teardown),
-                cmocka_unit_test_setup_teardown(a_damaged_snapshot_stays, home_setup, home_teardown),
+                cmocka_unit_test_setup_teardown(
+                        a_damaged_snapshot_stays, home_setup, home_teardown),
                 cmocka_unit_test_setup_teardown(
                         each_spare_is_taken_once, home_setup, home_teardown),
         };

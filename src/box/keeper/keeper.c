@@ -27,7 +27,7 @@
 #define FORGOTTEN_MS 10000
 #define BUILD_NICE 10
 #define WORKER_END_MS 1500 /* a spare that is nearly made is made; else its maker is killed */
-#define RETRY_MS 2000 /* after a spare that could not be made; doubles */
+#define RETRY_MS 2000      /* after a spare that could not be made; doubles */
 #define RETRY_DOUBLINGS_MAX 6
 #define RESERVE_MIN (256ULL << 20) /* of the host's memory, left free */
 #define RESERVE_PART 20            /* or this part of it */
@@ -359,6 +359,18 @@ static void end_worker(struct keeper *keeper)
         keeper->worker = 0;
 }
 
+static void drop_all(struct keeper *keeper, enum spare_kind kind)
+{
+        uint32_t left = spare_count(keeper->template->dir_fd, kind);
+        while (left > 0) {
+                drop_one(keeper, kind);
+                uint32_t now = spare_count(keeper->template->dir_fd, kind);
+                if (now >= left)
+                        break;
+                left = now;
+        }
+}
+
 static void leave(struct keeper *keeper)
 {
         /* first: who has connected sees the end at once, and nobody connects any more */
@@ -366,9 +378,7 @@ static void leave(struct keeper *keeper)
         close_quietly(take_fd(&keeper->listen_fd));
         end_worker(keeper);
         for (int kind = SPARE_WARM; kind <= SPARE_AHEAD; kind++)
-                for (uint32_t left = spare_count(keeper->template->dir_fd, (enum spare_kind)kind);
-                        left > 0; left--)
-                        drop_one(keeper, (enum spare_kind)kind);
+                drop_all(keeper, (enum spare_kind)kind);
 }
 
 int keeper_run(struct keeper *keeper, cubby_error *err)

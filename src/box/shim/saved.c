@@ -16,6 +16,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WARMUP_MS 20000U
 #define WARMUP_WORDS 64U
@@ -237,6 +238,13 @@ bool saved_claim(struct shim *shim, struct peer *peer, const struct frame *frame
                 peer_error(peer, frame->stream, CUBBY_E_INVALID, "the spare is of another size");
                 return true;
         }
+        /* a claimer that dies before this leaves a box that never ran, one that dies after it
+         * a box that runs */
+        if (unlinkat(shim->box_fd, BOX_SPARE_NAME, 0) < 0) {
+                box_config_clear(&config);
+                peer_error(peer, frame->stream, CUBBY_E_STATE, "the box is not wanted any more");
+                return true;
+        }
         box_config_clear(&shim->config);
         shim->config = config;
         shim->unclaimed = false;
@@ -248,11 +256,18 @@ bool saved_claim(struct shim *shim, struct peer *peer, const struct frame *frame
         shim->boot_deadline_ms = deadline_after_ms(config.boot_timeout_ms);
         shim->exit.started_ns = clock_realtime_ns();
         bool ahead = shim->options->mode == SHIM_AHEAD;
-        if ((ahead ? shim->engine->load(shim->machine, &error)
-                   : shim->engine->unpause(shim->machine, &error)) < 0)
+        if (ahead && shim->engine->load(shim->machine, &error) < 0) {
                 boot_fail(shim, "boot-failed", &error, false);
-        else
-                boot_resume(shim);
+                return true;
+        }
+        boot_resume(shim);
+        if (ahead || shim->phase != PHASE_RESUME)
+                return true;
+        /* RESUME first: it lies in the port when the machine goes on */
+        if (connection_flush(&shim->agent) < 0)
+                shim->agent_closed = true;
+        if (shim->engine->unpause(shim->machine, &error) < 0)
+                boot_fail(shim, "boot-failed", &error, false);
         return true;
 }
 

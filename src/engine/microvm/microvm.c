@@ -142,7 +142,7 @@ static int spawn_vmm(const struct machine_config *config, const struct args *arg
         AUTO_FREE struct jail *jail = calloc(1, sizeof *jail);
         if (jail == NULL)
                 return cubby_error_no_memory(err);
-        if (jail_plan(spec, jail, err) < 0)
+        if (jail_plan(spec, jail, err) < 0 || (!config->weak_jail && jail_check(jail, err) < 0))
                 return -1;
         struct spawn_options options = {.argv = (const char *const *)args->list,
                 .env = environment,
