@@ -57,9 +57,7 @@ const struct option box_options[] = {
         {                                                           \
                 letter, name, OPTION_REFUSED, 0, NULL, advice, 0, 0 \
         }
-#define ADVICE_FILES                                                        \
-        "a box shares no folder with the host; copy files through a pipe: " \
-        "cubby exec -i BOX tar -x -C DIR <files.tar"
+#define ADVICE_FILES "a box shares no folder with the host; copy files with 'cubby cp DIR BOX:PATH'"
 #define ADVICE_NETWORK "boxes have no network; talk to a program in the box through 'cubby exec -i'"
 #define ADVICE_KERNEL "a box has a kernel of its own; run the command as root in it with '-u root'"
 #define ADVICE_RESTART "nothing restarts a box by itself; use 'cubby restart BOX'"

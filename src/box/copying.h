@@ -20,12 +20,12 @@ struct copying {
         uint64_t total;
         int64_t deadline_ms; /* of the caller */
         int64_t told_ms;     /* when progress was last called */
-        int64_t moved_ms;    /* when a box last gave or took something */
+        int64_t waiting_ms;  /* since when a box is waited for */
 };
 
 int copying_begin(struct copying *copying, const cubby_copy_options *options, cubby_error *err);
 /* Tells the progress. -1: the copy is over. */
-int copying_look(void *copying, cubby_error *err);
+int copying_look(void *data, cubby_error *err); /* of a struct copying */
 /* The next moment to look at, for a wait of a box. */
 int64_t copying_until(const struct copying *copying);
 /* Waited in vain: -1 when that has been long enough. */

@@ -293,7 +293,7 @@ static int adopt_spare(cubby *host, struct box_config *config, bool made_up, int
         char id[33];
         (void)snprintf(id, sizeof id, "%s", config->id);
         if (insert_record(host, config, made_up, true, err) < 0) {
-                saved_claimed(dir, id, false);
+                saved_claimed(host, dir, id, false);
                 return -1;
         }
         int result = hold_adopted(host, config, ret, err);
@@ -301,7 +301,7 @@ static int adopt_spare(cubby *host, struct box_config *config, bool made_up, int
                 (void)box_record_remove(host->home, id, NULL);
                 saved_remove_spare(host, id);
         }
-        saved_claimed(dir, id, true);
+        saved_claimed(host, dir, id, true);
         return result < 0 ? cubby_error_wrap(err, "creating box '%s'", config->name) : 0;
 }
 

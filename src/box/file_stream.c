@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CREDIT_PIECE (STREAM_WINDOW / 4)
+#define CREDIT_PIECE (FILE_WINDOW / 8)
 #define WHOLE_MS 60000
 
 struct file_stream {
@@ -87,7 +87,7 @@ int file_stream_open(cubby_box *box, const struct message_file_call *call, int64
                 return cubby_error_no_memory(err);
         stream->box = box_share(box);
         stream->traffic = file_traffic(call->operation);
-        stream->window = stream->in_window = STREAM_WINDOW;
+        stream->window = stream->in_window = FILE_WINDOW;
         int64_t limit = deadline_after_ms(BOX_CALL_MS);
         if (deadline_ms < limit)
                 limit = deadline_ms;
@@ -178,7 +178,7 @@ static int take_credit(struct file_stream *stream, const struct frame *frame, cu
         uint32_t more = 0;
         struct slice payload = {.data = frame->payload, .size = frame->length};
         if (frame->flags != CHANNEL_STDIN || !message_u32_decode(payload, &more) ||
-                more > STREAM_WINDOW - stream->in_window)
+                more > FILE_WINDOW - stream->in_window)
                 return violation(err, "more credit than a window");
         stream->in_window += more;
         return 0;
@@ -229,6 +229,11 @@ static int release_shown(struct file_stream *stream, int64_t deadline_ms, cubby_
         cubby_error problem = {0};
         if (client_send(stream->client, FRAME_CREDIT, CHANNEL_STDOUT, stream->id, credit,
                     sizeof credit, deadline_ms, &problem) < 0) {
+                if (problem.code == CUBBY_E_TIMEOUT) { /* the next call tries again */
+                        if (err != NULL)
+                                *err = problem;
+                        return -1;
+                }
                 /* a box that ended may still have left its last frames in the socket */
                 if (problem.code != CUBBY_E_BOX_DEAD)
                         return fail(stream, &problem, err);

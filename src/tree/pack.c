@@ -255,15 +255,20 @@ static int put_content(
         return tree_put_close(packing->output, entry->size, err);
 }
 
+static int count_content(struct packing *packing, const struct stat *info)
+{
+        uint64_t size = (uint64_t)info->st_size;
+        uint64_t on_disk = (uint64_t)info->st_blocks * 512;
+        packing->count->bytes += on_disk < size ? on_disk : size;
+        packing->count->files++;
+        return 0;
+}
+
 static int pack_content(struct packing *packing, int fd, const struct stat *info, cubby_error *err)
 {
         struct tree_entry entry = entry_of(packing, info);
-        if (packing->options->dry) {
-                packing->count->bytes += (uint64_t)info->st_blocks * 512 < entry.size
-                        ? (uint64_t)info->st_blocks * 512
-                        : entry.size;
-                return put_entry(packing, &entry, err);
-        }
+        if (packing->options->dry)
+                return count_content(packing, info);
         if (info->st_nlink > 1) {
                 const char *known = find_link(packing, info);
                 if (known != NULL) {
@@ -357,12 +362,14 @@ static int pack_name(
         struct stat info;
         if (found->d_type == DT_DIR)
                 return push(packing, err);
-        if (found->d_type == DT_REG)
+        if (found->d_type == DT_REG && !packing->options->dry)
                 return pack_file(packing, folder_fd, found->d_name, INSIDE, err);
         if (fstatat(folder_fd, found->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0)
                 return errno == ENOENT ? 0 : failed(packing, "reading", err);
         if (S_ISDIR(info.st_mode))
                 return push(packing, err);
+        if (S_ISREG(info.st_mode) && packing->options->dry)
+                return count_content(packing, &info);
         if (S_ISREG(info.st_mode))
                 return pack_file(packing, folder_fd, found->d_name, INSIDE, err);
         return pack_other(packing, folder_fd, found->d_name, &info, err);

@@ -34,6 +34,7 @@
 #define FRAME_FROM_GUEST_MAX (64U * 1024U)      /* any payload from the guest */
 #define FRAME_TO_GUEST_MAX (2U * 1024U * 1024U) /* EXEC carries argv and env */
 #define STREAM_WINDOW (256U * 1024U)            /* DATA bytes a channel may send before CREDIT */
+#define FILE_WINDOW (1024U * 1024U)             /* the same of a file call: a disk is slower */
 #define WIRE_TEXT_MAX 4096U                     /* names, paths, messages */
 #define WIRE_ARGUMENT_MAX (128U * 1024U)        /* one argument or variable, as Linux allows */
 #define WIRE_ARGUMENTS_MAX 16384U               /* entries of argv, and of env */
@@ -95,7 +96,8 @@ enum frame_type {
                                      OK once it was resumed anew and its command runs */
         FRAME_SHIM_SAVE = 137,    /* client: freeze the box and copy its machine; OK comes with two
                                      descriptors, memory and state, and the box stands still */
-        FRAME_SHIM_GO_ON = 138,   /* the same client: it has taken the disk too; OK */
+        FRAME_SHIM_GO_ON = 138,   /* the same client: it has taken the disk too; OK. With u8 1 the
+                                     box ends instead, while it stands still: it is suspended */
 };
 
 /* Channels, in the flags of DATA, EOF and CREDIT. A PTY has only IN and OUT. */

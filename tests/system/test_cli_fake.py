@@ -54,6 +54,24 @@ def run(fake, *options, command, **more):
     return fake("run", "--engine", "fake", *options, "tiny", *command, **more)
 
 
+@pytest.mark.parametrize("end", ["start", "rm"])
+def test_logs_follow_a_box_that_was_not_started(fake, end):
+    fake.ok("create", "--engine", "fake", "--name", "later", "tiny", "echo", "said")
+    follower = fake.popen("logs", "-f", "later")
+    with pytest.raises(subprocess.TimeoutExpired):
+        follower.wait(timeout=1)
+    fake.ok(end, "later")
+    out, err = follower.communicate(timeout=10)
+    assert (follower.returncode, out, err) == (0, b"said\n" if end == "start" else b"", b"")
+
+
+def test_doctor_of_a_home_that_is_no_text(tmp_path):
+    odd = Cubby(os.fsdecode(os.fsencode(tmp_path) + b"/h\xff\xc3"))
+    done = odd("doctor", "--format", "json")
+    found = {c["name"]: c["found"] for c in json.loads(done.text)["checks"]}
+    assert "/h??, mode 0700" in found["home"], done
+
+
 def listed(fake, *options):
     return fake.ok("ps", "-a", "--format", "{{.Names}}", *options).split()
 
@@ -471,3 +489,23 @@ def test_box_ends_before_its_reader(fake):
     assert out.decode() == " ".join(words) + "\n" and err == b""
     assert reader.returncode == 0
     wait_for(lambda: fake.processes("web") == [], 5, "the end of both shims")
+
+
+def test_files(fake, box):
+    data = bytes(range(256)) * 5000
+    fake.ok("fs", "write", box, "/a/b/c", input=data)
+    assert fake("fs", "cat", box, "/a/b/c").out == data
+    fake.ok("fs", "write", "-a", box, "/a/b/c", input=b"more")
+    assert fake("fs", "cat", box, "/a/b/c").out == data + b"more"
+    assert fake.ok("fs", "ls", "--depth", 2, box, "/a") == "b\nb/c"
+    assert fake.ok("fs", "stat", "--format", "{{.Type}} {{.Size}}", box, "/a/b/c") == \
+        f"file {len(data) + 4}"
+    fake.ok("fs", "mkdir", "-p", box, "/a/x/y")
+    fake.ok("fs", "mv", box, "/a/b/c", "/a/x")
+    assert fake.ok("fs", "ls", box, "/a/x") == "c\ny"
+    fake.fails("fs", "rm", box, "/a/x", says="not empty")
+    fake.fails("fs", "cat", box, "/a", says="directory")
+    fake.fails("fs", "cat", box, "/../../etc/passwd", says="no such file")
+    fake.fails("fs", "write", "--exclusive", box, "/a/x/c", input=b"x", says="exists")
+    fake.ok("fs", "rm", "-r", box, "/a")
+    assert fake.ok("fs", "ls", box, "/") == ""

@@ -105,13 +105,13 @@ def test_options_of_docker_are_refused_with_advice(bare, option):
 
 
 def test_advice_says_what_to_do_instead(bare):
-    assert "tar -x" in usage(bare, "run", "-v", "/a:/b", "image")
-    assert "tar -x" in usage(bare, "run", "-itv", "/a:/b", "image")
+    assert "cubby cp" in usage(bare, "run", "-v", "/a:/b", "image")
+    assert "cubby cp" in usage(bare, "run", "-itv", "/a:/b", "image")
     assert "network" in usage(bare, "run", "-p", "80:80", "image")
     assert "network" in usage(bare, "run", "--network", "host", "image")
     assert "-u root" in usage(bare, "exec", "--privileged", "box", "id")
     assert "image import" in usage(bare, "pull", "debian")
-    assert "tar" in usage(bare, "cp", "a", "box:b")
+    assert "cubby cp" in usage(bare, "export", "box")
     assert "ttl" in usage(bare, "run", "-d", "--timeout", "5s", "image")
     assert "cubby run -d" in usage(bare, "create", "-d", "image")
 

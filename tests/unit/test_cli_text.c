@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/copy_bar.h"
 #include "cli/capture.h"
 #include "cli/format.h"
 #include "cli/text.h"
@@ -191,9 +192,35 @@ static void test_capture(void **state)
         free(block);
 }
 
+static void copies_show_how_far_they_are(void **state)
+{
+        (void)state;
+        static const struct {
+                int columns;
+                uint64_t bytes, total, files;
+                const char *want;
+        } rows[] = {
+                {79, 0, 0, 0, "copied 0B 0B/s, 0 files"},
+                {79, 3 << 20, 0, 1, "copied 3.00MiB 3.00MiB/s, 1 file"},
+                {60, 16 << 20, 64 << 20, 2,
+                        "copied 16.0MiB of 64.0MiB  25% [==>     ] 16.0MiB/s, 2 files"},
+                {60, 64 << 20, 64 << 20, 2,
+                        "copied 64.0MiB of 64.0MiB 100% [========] 64.0MiB/s, 2 files"},
+                {20, 64 << 20, 32 << 20, 2, "copied 64.0MiB of 64.0MiB 100% 64.0MiB/s, 2 files"},
+        };
+        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+                char text[400];
+
+                copy_bar_text(text, sizeof(text), rows[i].columns, rows[i].bytes, rows[i].total,
+                        rows[i].files, 1000);
+                assert_string_equal(text, rows[i].want);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(copies_show_how_far_they_are),
                 cmocka_unit_test(test_escape),
                 cmocka_unit_test(test_shorten),
                 cmocka_unit_test(test_table),

@@ -98,7 +98,7 @@ static int tar_out(
         const struct tree_input input = {.next = next, .data = world};
         const struct copy_look looking = {.look = look, .data = world};
         struct tree_count count = {0};
-        AUTO_TREE_READER struct tree_reader reader;
+        AUTO_TREE_READER struct tree_reader reader = {0};
         buffer_clear(&world->stream);
         world->taken = 0;
         if (tree_pack(&options, &output, err) < 0)
@@ -116,10 +116,13 @@ static int tar_in(struct world *world, int fd, bool strict, cubby_error *err)
         const struct tree_input input = {.next = next, .data = world};
         const struct copy_look looking = {.look = look, .data = world};
         struct tree_count count = {0};
-        AUTO_TREE_READER struct tree_reader reader;
+        AUTO_TREE_READER struct tree_reader reader = {0};
         AUTO_FD int folder = openat(world->fd, "to", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        const struct unpack_options options = {
-                .folder_fd = folder, .name = "", .strict = strict, .scattered = true};
+        const struct unpack_options options = {.folder_fd = folder,
+                .drafts_fd = -1,
+                .name = "",
+                .strict = strict,
+                .scattered = true};
         buffer_clear(&world->stream);
         world->taken = 0;
         *err = (cubby_error){0};
@@ -244,7 +247,7 @@ static void test_a_file_that_shrank(void **state)
         assert_int_equal(tree_put_close(&output, 5, &err), 0);
         assert_int_equal(tree_put_entry(&output, &after, &scratch, &err), 0);
         assert_int_equal(tree_put_end(&output, &err), 0);
-        AUTO_TREE_READER struct tree_reader reader;
+        AUTO_TREE_READER struct tree_reader reader = {0};
         tree_reader_init(&reader, &input);
         AUTO_FD int fd = openat(world->fd, "out.tar", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         struct tree_record first;

@@ -2,6 +2,8 @@
 #include "../copy_bar.h"
 #include "commands.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -108,6 +110,8 @@ static int run(
                 return 0;
         if (err.code == CUBBY_E_CANCELLED && number != 0)
                 return EXIT_SIGNAL_BASE + number;
+        if (err.sys_errno == EPIPE && to->stream)
+                return EXIT_SIGNAL_BASE + SIGPIPE; /* nobody reads the archive any more */
         return cli_fail_error(cli, &err);
 }
 

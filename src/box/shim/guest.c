@@ -104,8 +104,9 @@ static bool on_eof(struct stream *stream, const struct frame *frame)
 static bool on_credit(struct stream *stream, const struct frame *frame)
 {
         uint32_t bytes = 0;
+        uint32_t whole = stream->kind == STREAM_FILE ? FILE_WINDOW : STREAM_WINDOW;
         if (frame->flags != CHANNEL_STDIN || !message_u32_decode(payload_of(frame), &bytes) ||
-                bytes == 0 || bytes > STREAM_WINDOW - stream->window[CHANNEL_STDIN])
+                bytes == 0 || bytes > whole - stream->window[CHANNEL_STDIN])
                 return false;
         stream->window[CHANNEL_STDIN] += bytes;
         if (stream->kind == STREAM_EXEC || stream->kind == STREAM_FILE)

@@ -212,7 +212,7 @@ static bool file_frame_is_valid(const struct stream *stream, const struct frame 
                         frame->flags == CHANNEL_STDIN && payload.size == 0;
         case FRAME_CREDIT:
                 return frame->flags == CHANNEL_STDOUT && message_u32_decode(payload, &number) &&
-                        number <= STREAM_WINDOW - stream->window[CHANNEL_STDOUT];
+                        number <= FILE_WINDOW - stream->window[CHANNEL_STDOUT];
         case FRAME_CANCEL:
                 return payload.size == 0;
         default:

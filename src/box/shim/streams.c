@@ -23,7 +23,7 @@ struct stream *stream_open(
         stream->peer_id = peer_id;
         stream->kind = kind;
         for (int channel = 0; channel < CHANNEL_COUNT; channel++)
-                stream->window[channel] = STREAM_WINDOW;
+                stream->window[channel] = kind == STREAM_FILE ? FILE_WINDOW : STREAM_WINDOW;
         struct stream **bucket = bucket_of(shim, stream->id);
         stream->next_in_bucket = *bucket;
         *bucket = stream;
