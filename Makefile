@@ -5,7 +5,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: all help deps demo test bench fuzz soak lint format sanitize install clean
+.PHONY: all help deps demo test bench fuzz soak lint format sanitize install wheel conformance clean
 
 all: $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
@@ -59,6 +59,14 @@ install: all
 	@meson configure $(BUILD) --prefix $(PREFIX)
 	@DESTDIR="$(DESTDIR)" meson install -C $(BUILD) --quiet
 
+#: make wheel     a Python wheel with the library in it, in dist/
+wheel: all
+	@scripts/make-wheel $(BUILD)
+
+#: make conformance  the DeerFlow binding's tests on DeerFlow's own classes, where they can be had
+conformance: all
+	@scripts/conformance
+
 #: make clean     remove what was built
 clean:
-	@rm -rf $(BUILD) build-asan build-clang build-fuzz bench-results
+	@rm -rf $(BUILD) build-asan build-clang build-fuzz bench-results dist

@@ -138,6 +138,7 @@ CUBBY_API int cubby_image_tag(cubby *cubby, const char *image, const char *name,
  * Finds or fetches the guest kernel and unpacks it into the home: `source` is a
  * kernel file (with its modules beside it), a .deb package, or NULL for the
  * order already unpacked, host's /boot, distribution package. Returns its version.
+ * Takes 15 minutes at most (CUBBY_E_TIMEOUT).
  */
 CUBBY_API int cubby_kernel_ensure(
         cubby *cubby, const char *source, char **ret_version, cubby_error *err);
@@ -324,7 +325,7 @@ CUBBY_API int cubby_box_processes(cubby_box *box, cubby_process **ret, size_t *r
 /*
  * The kept output of the box's command (the last 16 MiB), oldest first. Calls
  * `write` for each piece; a non-zero return ends the reading. With `follow` it
- * goes on until the box ends.
+ * goes on until the box ends or is removed; one that was not started is waited for.
  */
 typedef struct cubby_log_options {
         size_t size;

@@ -29,7 +29,7 @@ SLICE = 0.2  # seconds: how long a wait may take no notice of a close
 class _Job:
     """A call that runs on a worker while its caller waits, or no longer waits."""
 
-    def __init__(self, call: Callable[[], Any], undo: Callable[[Any], None] | None) -> None:
+    def __init__(self, call: Callable[[], Any], undo: Callable[[Any], Any] | None) -> None:
         self.call = call
         self.undo = undo
         self.lock = threading.Lock()
@@ -114,7 +114,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def waiting(call: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
+def waiting(call: Callable[[], T], undo: Callable[[T], Any] | None = None) -> T:
     """`call()` so that Ctrl-C ends the wait. Only the main thread hears signals, so only
     there it runs on another; `undo` takes the result back that nobody waits for."""
     if threading.current_thread() is not threading.main_thread():
@@ -168,7 +168,8 @@ def _close(value: Any) -> None:
 
 class Handle:
     """A pointer of the library. Freed once, by close or with its owner; never while a call
-    is inside it, and never by a child of the process that made it."""
+    is inside it or while what was made from it is open, and never by a child of the process
+    that made it."""
 
     def __init__(self, pointer: int, free: Callable[[int], None], what: str,
                  keep: tuple[Any, ...] = ()) -> None:
@@ -176,14 +177,24 @@ class Handle:
         self.what = what
         self._free = free
         self._keep = keep  # what must live as long: the home of a box, callbacks
+        for parent in self._parents():
+            parent.hold()
         self._users = 0
         self._closed = False
         self._lock = threading.Lock()
         self.owner_pid = os.getpid()
 
+    def _parents(self) -> list[Handle]:
+        return [kept for kept in self._keep if isinstance(kept, Handle)]
+
     @property
     def closed(self) -> bool:
         return self._closed
+
+    def hold(self) -> None:
+        """Keeps it from being freed, also behind its close, until a `leave`."""
+        with self._lock:
+            self._users += 1
 
     def check_process(self) -> None:
         if os.getpid() != self.owner_pid:
@@ -218,7 +229,10 @@ class Handle:
 
     def _release(self) -> None:
         self._free(self.pointer)
+        parents = self._parents()
         self._keep = ()
+        for parent in parents:
+            parent.leave()
 
     def call(self, function: Any, *arguments: Any) -> int:
         """A call that may fail, with the handle first and the error last."""
@@ -233,7 +247,7 @@ class Handle:
         return result
 
     def wait(self, function: Any, *arguments: Any,
-             undo: Callable[[int], None] | None = None) -> int:
+             undo: Callable[[int], Any] | None = None) -> int:
         """The same for one that may take long: Ctrl-C ends the wait."""
         return waiting(lambda: self.call(function, *arguments), undo)
 

@@ -105,14 +105,18 @@ def check_env(env: Mapping[str, str] | None) -> None:
                                f"match {POSIX_NAME} wholly")
 
 
+def timeout_text(timeout: float) -> str:
+    return f"Error: command timed out after {timeout:g} seconds"
+
+
 def output_text(result: Result, timeout: float | None) -> str:
     """What a model reads of a command."""
     out = result.stdout.decode("utf-8", "replace")
     err = result.stderr.decode("utf-8", "replace")
     output = f"{out}\n{err}" if out and err else out or err
     if result.timed_out:
-        line = f"Error: command timed out after {timeout:g} seconds"
-        return f"{output}{'' if not output or output.endswith(chr(10)) else chr(10)}{line}"
+        gap = "\n" if output and not output.endswith("\n") else ""
+        return output + gap + timeout_text(timeout or 0)
     if output:
         return output
     return f"Command exited with code {result.code}" if result.code else "(no output)"
@@ -140,6 +144,8 @@ class CubbySandbox(SandboxBase):
             return CLOSED_TEXT
         except errors.InvalidError as problem:
             return f"Error: {problem}"
+        except errors.TimedOutError as problem:  # the box did not even start it
+            return f"Error: {problem}" if timeout is None else timeout_text(timeout)
         except errors.Error as problem:
             logger.warning("a command in sandbox %s failed: %s", self.id, problem)
             return f"Error: {problem}"
@@ -218,7 +224,6 @@ class PatternProblem(errors.PatternError, re.error):
         self.msg = problem.message
         self.pattern = pattern
         self.pos = problem.position
-        self.lineno = self.colno = None
 
 
 def settings_of(config: Any) -> dict[str, Any]:
@@ -246,7 +251,7 @@ def _plain(value: Any) -> Any:
 
 def _deerflow_settings() -> dict[str, Any]:
     try:
-        from deerflow.config import get_app_config
+        from deerflow.config import get_app_config  # type: ignore[import]
     except ModuleNotFoundError as problem:
         if not _missing(problem):
             raise
@@ -331,11 +336,13 @@ class CubbyProvider(ProviderBase):
 
     def release(self, sandbox_id: str) -> None:
         self._sandboxes.pop(sandbox_id, None)
-        self._provider.release(sandbox_id)
+        if not self._provider.closed:  # else its boxes have ended
+            self._provider.release(sandbox_id)
 
     def reset(self) -> None:
         self._sandboxes.clear()
-        self._provider.reset()
+        if not self._provider.closed:
+            self._provider.reset()
 
     def shutdown(self) -> None:
         """Ends every box of this provider. May be called again."""

@@ -25,8 +25,6 @@ class Error(Exception):
         self.sys_errno = sys_errno
         if isinstance(self, OSError):
             OSError.__init__(self, sys_errno or self.default_errno, message)
-            self.errno = sys_errno or self.default_errno
-            self.strerror = message
         else:
             Exception.__init__(self, message)
 
@@ -252,7 +250,8 @@ _BY_ERRNO: dict[tuple[str, int], type[Error]] = {
 
 def from_code(name: str, sys_errno: int, message: str) -> Error:
     """The error of a code without its prefix ("NOT_FOUND") and the errno behind it."""
-    kind = _BY_ERRNO.get((name, sys_errno)) or _KINDS.get(name, SystemCallError)
+    kind: type[Error] = _KINDS.get(name, SystemCallError)
+    kind = _BY_ERRNO.get((name, sys_errno), kind)
     return kind(message, sys_errno=sys_errno, code=name)
 
 

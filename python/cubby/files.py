@@ -90,6 +90,11 @@ def _take_bytes(data: ctypes.c_void_p, size: ctypes.c_size_t) -> bytes:
         lib.cubby_free(data)
 
 
+# Files.list is in the way of these words inside of the class.
+Names = list[str]
+Matches = list[Match]
+
+
 class FileStream(Owner, io.RawIOBase):
     """A file of a box, of any size in constant memory. What is written is there when the
     stream is closed without an error, and not before (but with append)."""
@@ -339,7 +344,7 @@ class Files(Owner):
 
     def glob(self, path: Path, pattern: str, *, include_dirs: bool = False,
              max_results: int = 200, user: str | None = None,
-             timeout: float | None = None) -> tuple[list[str], bool]:
+             timeout: float | None = None) -> tuple[Names, bool]:
         """Paths whose end matches, as PurePosixPath.match does, and whether there are more."""
         given = _search_options(max_results, user, timeout, include_folders=include_dirs)
         found = ctypes.POINTER(_abi.GlobResult)()
@@ -354,7 +359,7 @@ class Files(Owner):
 
     def grep(self, path: Path, pattern: str, *, glob: str | None = None, literal: bool = False,
              case_sensitive: bool = False, max_results: int = 100, user: str | None = None,
-             timeout: float | None = None) -> tuple[list[Match], bool]:
+             timeout: float | None = None) -> tuple[Matches, bool]:
         """Lines that match a regular expression (PCRE2), and whether there are more. A bad
         pattern is a ValueError with its `position`."""
         given = _search_options(max_results, user, timeout, literal=literal,

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import _abi
@@ -16,7 +18,7 @@ from ._call import (Handle, Owner, Path, free_with, milliseconds, options, take_
                     text_out, waiting)
 from ._library import lib
 from .box import Box, BoxInfo, box_handle, box_info, box_options
-from .errors import from_struct
+from .errors import Error, from_struct
 
 if TYPE_CHECKING:
     from .provider import Provider
@@ -65,21 +67,23 @@ def _image(info: _abi.ImageInfo) -> Image:
                  info.disk_bytes, info.created_ns)
 
 
+def _log(logger: logging.Logger, number: int, text: str) -> None:
+    logger.log(number, "%s", text)
+
+
 def _callbacks(log: logging.Logger | Callable[[int, str], None] | None,
                progress: Progress | None) -> tuple[Any, Any]:
     """What the library calls; an error in it must not reach the library."""
     log_callback = progress_callback = None
     if log is not None:
-        say = log.log if isinstance(log, logging.Logger) else log
+        if isinstance(log, logging.Logger):
+            say: Callable[[int, str], None] = partial(_log, log)
+        else:
+            say = log
 
         def on_log(_: Any, level: int, line: bytes) -> None:
             number = LOG_LEVELS[level] if 0 <= level < len(LOG_LEVELS) else logging.INFO
-            # %s: a line from the library is no format
-            text = line.decode("utf-8", "replace")
-            if isinstance(log, logging.Logger):
-                log.log(number, "%s", text)
-            else:
-                say(number, text)
+            say(number, line.decode("utf-8", "replace"))
 
         log_callback = _abi.LOG_FN(on_log)
     if progress is not None:
@@ -195,18 +199,24 @@ class Cubby(Owner):
 
     # -- boxes
 
-    def _new_box(self, function: Any, *given: Any) -> Box:
+    def _new_box(self, function: Any, *given: Any, made: bool) -> Box:
         pointer = ctypes.c_void_p()
-        self._handle.wait(function, *given, ctypes.byref(pointer),
-                          undo=lambda _: lib.cubby_box_close(pointer))
+
+        def undo(_: int) -> None:
+            if made:
+                lib.cubby_box_remove(pointer, True, None)
+            lib.cubby_box_close(pointer)
+
+        self._handle.wait(function, *given, ctypes.byref(pointer), undo=undo)
         return Box(box_handle(pointer.value, self._handle))
 
     def create(self, image: str, **how: Any) -> Box:
         """A box that does not run yet. Keywords as the fields of cubby_box_options in
         cubby.h: name, hostname, command, entrypoint, main (False: no command of its own),
         env, workdir, user, labels, tty, stdin, memory, cpus, disk, pids, engine, accel,
-        kernel, ttl, boot_timeout, auto_remove, stop_signal, template."""
-        return self._new_box(lib.cubby_box_create, ctypes.byref(box_options(image, **how)))
+        kernel, ttl, boot_timeout, auto_remove, stop_signal, template, warmup."""
+        return self._new_box(lib.cubby_box_create, ctypes.byref(box_options(image, **how)),
+                             made=True)
 
     def start(self, image: str, **how: Any) -> Box:
         """A running box; without a command it idles until it is stopped."""
@@ -215,19 +225,20 @@ class Cubby(Owner):
         try:
             box.start()
         except BaseException:
-            box.remove(force=True)
+            with contextlib.suppress(Error):
+                box.remove(force=True)
             box.close()
             raise
         return box
 
     def box(self, name: str) -> Box:
         """By name, id, or a unique beginning of an id."""
-        return self._new_box(lib.cubby_box_open, text_in(name, "the name"))
+        return self._new_box(lib.cubby_box_open, text_in(name, "the name"), made=False)
 
     def continue_from(self, snapshot: str, **how: Any) -> Box:
         """A running box that continues from a snapshot."""
         return self._new_box(lib.cubby_box_continue, text_in(snapshot, "the snapshot"),
-                             ctypes.byref(box_options(None, **how)))
+                             ctypes.byref(box_options(None, **how)), made=True)
 
     def boxes(self, all: bool = False) -> list[BoxInfo]:
         """Newest first; `all` also those that do not run."""

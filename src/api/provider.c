@@ -160,7 +160,7 @@ int cubby_provider_shutdown(
 {
         if (need(provider, "provider", err) < 0)
                 return -1;
-        return pool_shutdown(provider->pool, timeout_ms, ret_left, err);
+        return provider_shutdown(provider, timeout_ms, ret_left, err);
 }
 
 int cubby_provider_get_status(

@@ -2,7 +2,6 @@
 #include "box/saved.h"
 
 #include "base/clock.h"
-#include "box/saved.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,6 +11,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* newer than Debian 12's headers */
+#endif
+#define PEER_GONE (-2)
 #define CONNECT_PAUSE_MS 20
 #define KILL_MS 3000 /* a shim that does not end its box within it is killed itself */
 
@@ -104,19 +107,35 @@ static int drain(struct client *client, int64_t deadline_ms, cubby_error *err)
         }
 }
 
+/* The process at the other end: named by the kernel since Linux 6.5, by its number before. */
+static int peer_pidfd(int fd, cubby_error *err)
+{
+        int pidfd = -1;
+        socklen_t size = sizeof pidfd;
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0)
+                return pidfd;
+        if (errno == ESRCH || errno == EINVAL)
+                return PEER_GONE;
+        struct ucred peer;
+        size = sizeof peer;
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+                return cubby_error_errno(err, errno, "finding the shim");
+        pidfd = (int)syscall(SYS_pidfd_open, peer.pid, 0U);
+        if (pidfd < 0 && errno != ESRCH)
+                return cubby_error_errno(err, errno, "finding the shim");
+        return pidfd < 0 ? PEER_GONE : pidfd;
+}
+
 int box_kill_shim(const cubby_box *box, cubby_error *err)
 {
         AUTO(client) struct client *client = NULL;
         if (client_connect(box->dir_fd, deadline_after_ms(BOX_PROBE_MS), &client, err) < 0)
                 return -1;
-        struct ucred peer;
-        socklen_t size = sizeof peer;
-        if (getsockopt(client_fd(client), SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
-                return cubby_error_errno(err, errno, "finding the shim");
-        AUTO_FD int pidfd = (int)syscall(SYS_pidfd_open, peer.pid, 0U);
+        AUTO_FD int pidfd = peer_pidfd(client_fd(client), err);
         if (pidfd < 0)
-                return errno == ESRCH ? 0 : cubby_error_errno(err, errno, "finding the shim");
-        /* It holds the lock now, so it lived when the pidfd was made: the number was its own. */
+                return pidfd == PEER_GONE ? 0 : -1;
+        /* Where it was found by its number: it holds the lock now, so it lived when the
+         * pidfd was made, and the number was its own. */
         enum box_life life;
         if (box_life(box, &life, err) < 0)
                 return -1;

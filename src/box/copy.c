@@ -45,11 +45,12 @@ static int line_open(const cubby_box *box, struct line *line, cubby_error *err)
         return 0;
 }
 
-static int line_send(struct line *line, uint16_t type, cubby_error *err)
+static int line_send(
+        struct line *line, uint16_t type, const void *payload, uint32_t size, cubby_error *err)
 {
         AUTO_BUFFER struct buffer out;
         buffer_init(&out, 256);
-        if (!frame_append(&out, type, 0, 0, ++line->stream, NULL, 0) ||
+        if (!frame_append(&out, type, 0, 0, ++line->stream, payload, size) ||
                 send(line->fd, out.data, out.size, MSG_NOSIGNAL) != (ssize_t)out.size)
                 return cubby_error_set(err, CUBBY_E_BOX_DEAD, "the box ended");
         return 0;
@@ -139,13 +140,13 @@ int box_copy_take(
         int fds[2] = {-1, -1};
         int result = line_open(box, &line, err);
         if (result == 0)
-                result = line_send(&line, FRAME_SHIM_SAVE, err);
+                result = line_send(&line, FRAME_SHIM_SAVE, NULL, 0, err);
         if (result == 0)
                 result = line_receive(&line, fds, 2, err);
         if (result == 0 && disk_fd >= 0)
                 result = copy_disk(box, disk_fd, err);
         if (result == 0 && !keep_still) {
-                result = line_send(&line, FRAME_SHIM_GO_ON, err);
+                result = line_send(&line, FRAME_SHIM_GO_ON, NULL, 0, err);
                 if (result == 0)
                         result = line_receive(&line, NULL, 0, err);
         }
@@ -162,4 +163,16 @@ int box_copy_take(
         if (!keep_still)
                 close_quietly(line.fd);
         return 0;
+}
+
+int box_copy_end(struct box_copy *copy, cubby_error *err)
+{
+        static const uint8_t end = 1;
+        struct line line = {.fd = copy->line_fd, .stream = 1}; /* after that of the copy */
+        buffer_init(&line.in, 1U << 16);
+        int result = line_send(&line, FRAME_SHIM_GO_ON, &end, sizeof end, err);
+        if (result == 0)
+                result = line_receive(&line, NULL, 0, err);
+        buffer_free(&line.in);
+        return result;
 }

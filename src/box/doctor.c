@@ -220,11 +220,21 @@ static const struct {
         {"space", check_space},
 };
 
-static json_t *check_json(const char *name, const struct check *check)
+/* Paths may be any bytes, and a shortened text may end within a character. */
+static json_t *text_json(char *text)
+{
+        json_t *value = json_string(text);
+        for (char *at = text; value == NULL && *at != '\0'; at++)
+                if ((unsigned char)*at >= 0x80)
+                        *at = '?';
+        return value != NULL ? value : json_string(text);
+}
+
+static json_t *check_json(const char *name, struct check *check)
 {
         static const char *const words[] = {[GOOD] = "ok", [WARNING] = "warning", [BAD] = "error"};
-        return json_pack("{s:s, s:s, s:s, s:s}", "name", name, "status", words[check->verdict],
-                "found", check->found, "advice", check->advice);
+        return json_pack("{s:s, s:s, s:o, s:o}", "name", name, "status", words[check->verdict],
+                "found", text_json(check->found), "advice", text_json(check->advice));
 }
 
 int box_doctor(cubby *host, char **ret_json, cubby_error *err)

@@ -24,8 +24,8 @@ static void collect_ended(cubby *host, const struct box_record *record)
                 return;
         enum box_life life;
         struct box_exit end;
-        if (box->config.auto_remove && box_life(box, &life, NULL) == 0 && life == BOX_ENDED &&
-                box_read_end(box, &end, NULL) == 0 &&
+        if (box->config.auto_remove && !box_is_suspended(box) && box_life(box, &life, NULL) == 0 &&
+                life == BOX_ENDED && box_read_end(box, &end, NULL) == 0 &&
                 clock_realtime_ns() - end.finished_ns > GRACE_NS)
                 box_reap(box);
         box_close(box);

@@ -61,6 +61,8 @@ static const char *mode_word(enum shim_mode mode)
                 return "resume";
         case SHIM_SPARE:
                 return "spare";
+        case SHIM_AHEAD:
+                return "ahead";
         case SHIM_BOOT:
                 break;
         }
@@ -103,7 +105,9 @@ int shim_launch(const cubby_box *box, enum shim_mode mode, char *const *warmups,
         const char *argv[4 + SHIM_WARMUPS_MAX] = {program, box->id, mode_word(mode)};
         for (size_t i = 0; warmups != NULL && i < SHIM_WARMUPS_MAX && warmups[i] != NULL; i++)
                 argv[3 + i] = warmups[i];
-        const char *const env[] = {path, "LANG=C", NULL};
+        const char *weak = secure_getenv(BOX_WEAK_JAIL);
+        bool accepted = weak != NULL && strcmp(weak, "1") == 0;
+        const char *const env[] = {path, "LANG=C", accepted ? BOX_WEAK_JAIL "=1" : NULL, NULL};
         const struct spawn_options options = {
                 .argv = argv, .env = env, .fds = fds, .fd_count = count, .new_session = true};
         return spawn_detached(&options, ret_pidfd, err);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "box/log_record.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,14 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RECORD_HEADER 13U
-#define RECORD_MAX (32U << 10)
 #define FOLLOW_LOOK_MS 500 /* whether the box still lives */
 
 /*
- * The shim appends records {time_ns u64, stream u8, size u32, bytes} to `log`
- * and renames it to `log.1` when it is full. A reader keeps its open file: a
- * segment that is renamed away is read to its end, then the new one is opened.
+ * The shim appends records to `log` and renames it to `log.1` when it is full. A reader keeps its
+ * open file: a segment that is renamed away is read to its end, then the new one is opened.
  */
 struct segment {
         int fd;
@@ -28,10 +26,8 @@ struct segment {
 };
 
 struct record {
-        int64_t time_ns;
-        int stream;
-        uint32_t size;
-        uint8_t bytes[RECORD_MAX];
+        struct log_record header;
+        uint8_t bytes[LOG_RECORD_MAX];
 };
 
 static inline void cleanup_segment(struct segment *segment)
@@ -61,24 +57,21 @@ static int open_segment(
 /* 1 with a record, 0 at the end or where one is still being written, -1. */
 static int next_record(struct segment *segment, struct record *record, cubby_error *err)
 {
-        uint8_t header[RECORD_HEADER];
+        uint8_t header[LOG_RECORD_HEADER];
         ssize_t got = pread(segment->fd, header, sizeof header, segment->at);
         if (got < 0)
                 return cubby_error_errno(err, errno, "reading the box's log");
         if (got < (ssize_t)sizeof header)
                 return 0;
-        record->time_ns = (int64_t)load_u64(header);
-        record->stream = header[8];
-        record->size = load_u32(header + 9);
-        if (record->time_ns < 0 || (record->stream != 1 && record->stream != 2) ||
-                record->size == 0 || record->size > RECORD_MAX)
+        if (!log_record_decode(header, &record->header))
                 return cubby_error_set(err, CUBBY_E_CORRUPT, "the box's log is damaged");
-        got = pread(segment->fd, record->bytes, record->size, segment->at + RECORD_HEADER);
+        got = pread(
+                segment->fd, record->bytes, record->header.size, segment->at + LOG_RECORD_HEADER);
         if (got < 0)
                 return cubby_error_errno(err, errno, "reading the box's log");
-        if (got < (ssize_t)record->size)
+        if (got < (ssize_t)record->header.size)
                 return 0;
-        segment->at += (off_t)(RECORD_HEADER + record->size);
+        segment->at += (off_t)(LOG_RECORD_HEADER + record->header.size);
         return 1;
 }
 
@@ -98,10 +91,11 @@ struct reading {
 static void pass(struct reading *reading)
 {
         const struct record *record = &reading->record;
-        if (record->time_ns < reading->since_ns)
+        if (record->header.time_ns < reading->since_ns)
                 return;
         size_t from = 0;
-        for (size_t i = 0; i < record->size && (reading->write == NULL || reading->skip_lines > 0);
+        for (size_t i = 0;
+                i < record->header.size && (reading->write == NULL || reading->skip_lines > 0);
                 i++) {
                 if (record->bytes[i] != '\n')
                         continue;
@@ -111,11 +105,11 @@ static void pass(struct reading *reading)
                         from = i + 1;
                 }
         }
-        reading->open_line = record->bytes[record->size - 1] != '\n';
-        if (reading->write == NULL || reading->skip_lines > 0 || from >= record->size)
+        reading->open_line = record->bytes[record->header.size - 1] != '\n';
+        if (reading->write == NULL || reading->skip_lines > 0 || from >= record->header.size)
                 return;
-        if (reading->write(reading->data, record->stream, record->time_ns, record->bytes + from,
-                    record->size - from) != 0)
+        if (reading->write(reading->data, record->header.stream, record->header.time_ns,
+                    record->bytes + from, record->header.size - from) != 0)
                 reading->ended = true;
 }
 
@@ -187,7 +181,8 @@ static int follow(struct reading *reading, cubby_error *err)
                         return read_segment(reading, &reading->now, err);
                 if (gone || read_new(reading, err) < 0)
                         return gone ? 0 : -1;
-                if (life != BOX_ALIVE)
+                /* one that was not started yet may be: its removal ends the wait */
+                if (life == BOX_ENDED)
                         return 0;
                 struct pollfd poll_fd = {.fd = watch, .events = POLLIN};
                 (void)poll(&poll_fd, 1, FOLLOW_LOOK_MS);

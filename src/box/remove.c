@@ -6,8 +6,10 @@
 #include "box/saved.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LOCK_MS 1000
 
@@ -15,7 +17,7 @@
  * The folder leaves boxes/ by one rename; what a crash leaves after it is a
  * temporary that the next start sweeps, and a record without a folder.
  */
-int box_remove_folder(cubby *host, const char *id, cubby_error *err)
+static int remove_once(cubby *host, const char *id, cubby_error *err)
 {
         char name[32];
         AUTO_FD int dir = -1;
@@ -34,6 +36,37 @@ int box_remove_folder(cubby *host, const char *id, cubby_error *err)
                 return -1;
         }
         return result;
+}
+
+static bool is_full(const cubby_error *problem)
+{
+        return problem->code == CUBBY_E_NO_SPACE || problem->sys_errno == ENOSPC ||
+                problem->sys_errno == EDQUOT;
+}
+
+/* On a full file system the rename and the database need the room that the box takes. */
+static void make_room(cubby *host, const char *id)
+{
+        static const char *const large[] = {BOX_DISK_NAME, BOX_LOG_NAME, BOX_LOG_OLD_NAME};
+        AUTO_FD int dir = openat(home_folder(host->home, HOME_BOXES), id,
+                O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        for (size_t i = 0; dir >= 0 && i < sizeof large / sizeof *large; i++)
+                (void)unlinkat(dir, large[i], 0);
+}
+
+int box_remove_folder(cubby *host, const char *id, cubby_error *err)
+{
+        cubby_error problem = {0};
+        if (remove_once(host, id, &problem) == 0)
+                return 0;
+        if (is_full(&problem)) {
+                make_room(host, id);
+                if (remove_once(host, id, &problem) == 0)
+                        return 0;
+        }
+        if (err != NULL)
+                *err = problem;
+        return -1;
 }
 
 int box_remove(cubby_box *box, bool force, cubby_error *err)

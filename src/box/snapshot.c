@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/hex.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 
 #define INNER "snapshot"
 #define NAME_MAX_LENGTH 63
+#define NAME_WAIT_MS 60000
 
 static int check_name(cubby *host, const char *name, cubby_error *err)
 {
@@ -43,8 +45,7 @@ static int random_key(char ret[TEMPLATE_KEY_SIZE], cubby_error *err)
         uint8_t bytes[32];
         if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
                 return cubby_error_errno(err, errno, "choosing a key");
-        for (size_t i = 0; i < sizeof bytes; i++)
-                (void)snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+        hex_encode(bytes, sizeof bytes, ret);
         return 0;
 }
 
@@ -96,7 +97,7 @@ static int describe(const cubby_box *box, const char *name, struct template_mani
         return 0;
 }
 
-int box_snapshot(cubby_box *box, const char *name, cubby_error *err)
+static int save(cubby_box *box, const char *name, cubby_error *err)
 {
         cubby *host = box->cubby;
         char temporary[32];
@@ -119,6 +120,22 @@ int box_snapshot(cubby_box *box, const char *name, cubby_error *err)
         (void)dir_remove_at(home_folder(host->home, HOME_TMP), temporary, NULL);
         return result < 0 ? cubby_error_wrap(err, "saving box '%s' as '%s'", box->config.name, name)
                           : 0;
+}
+
+int box_snapshot(cubby_box *box, const char *name, cubby_error *err)
+{
+        char lock_name[NAME_MAX_LENGTH + 16];
+        int lock = -1;
+        if (check_name(box->cubby, name, err) < 0)
+                return -1;
+        /* of several who make one of this name the first has it */
+        (void)snprintf(lock_name, sizeof lock_name, "snapshot-%s", name);
+        if (home_lock_briefly(
+                    box->cubby->home, lock_name, deadline_after_ms(NAME_WAIT_MS), &lock, err) < 0)
+                return cubby_error_wrap(err, "saving box '%s' as '%s'", box->config.name, name);
+        int result = save(box, name, err);
+        home_unlock_briefly(box->cubby->home, lock_name, &lock);
+        return result;
 }
 
 /* What was saved can only go on where the same machine would be made. */

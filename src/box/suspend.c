@@ -23,6 +23,7 @@
 #define MACHINE_NAME "machine"
 #define MACHINE_BYTES_MAX 8192U
 #define END_WAIT_MS 5000
+#define LOCK_MS 1000 /* a probe holds the lock for moments only */
 
 static int save_file(int dir_fd, const char *name, int *ret_fd, cubby_error *err)
 {
@@ -80,6 +81,22 @@ static int write_end(const cubby_box *box, cubby_error *err)
         return file_publish_at(box->dir_fd, BOX_EXIT_NAME, json.data, json.size, 0600, err);
 }
 
+/* Between its end and now the box may have been started again: what was saved is of no
+ * use then. With the lock nobody starts it. */
+static int publish(const cubby_box *box, int outer_fd, cubby_error *err)
+{
+        AUTO_FD int lock = -1;
+        struct box_exit end;
+        if (box_lock(box, deadline_after_ms(LOCK_MS), &lock, err) < 0 ||
+                box_read_end(box, &end, err) < 0)
+                return -1;
+        if (strcmp(end.reason, "suspended") != 0)
+                return cubby_error_set(err, CUBBY_E_STATE, "it was started again meanwhile");
+        if (renameat(outer_fd, INNER, box->dir_fd, SUSPENDED_NAME) < 0)
+                return cubby_error_errno(err, errno, "keeping the suspended machine");
+        return fsync(box->dir_fd) < 0 ? cubby_error_errno(err, errno, "syncing the box") : 0;
+}
+
 static int put_away(cubby_box *box, int outer_fd, int inner_fd, cubby_error *err)
 {
         struct box_copy copy = BOX_COPY_NONE;
@@ -87,20 +104,17 @@ static int put_away(cubby_box *box, int outer_fd, int inner_fd, cubby_error *err
         if (result == 0)
                 result = fill_folder(box, &copy, inner_fd, err);
         if (result == 0)
-                result = write_end(box, err); /* what needs room comes before the kill */
+                result = write_end(box, err); /* what needs room comes before the end */
         bool written = result == 0;
         if (result == 0)
-                result = box_kill_shim(box, err);
-        if (result == 0)
+                result = box_copy_end(&copy, err);
+        bool ended = written && result == 0;
+        if (ended)
                 result = box_wait_end(box, deadline_after_ms(END_WAIT_MS), err);
         box_copy_close(&copy);
-        if (result < 0 && written)
+        if (written && !ended)
                 (void)unlinkat(box->dir_fd, BOX_EXIT_NAME, 0);
-        if (result < 0)
-                return -1;
-        if (renameat(outer_fd, INNER, box->dir_fd, SUSPENDED_NAME) < 0)
-                return cubby_error_errno(err, errno, "keeping the suspended machine");
-        return fsync(box->dir_fd) < 0 ? cubby_error_errno(err, errno, "syncing the box") : 0;
+        return result < 0 ? -1 : publish(box, outer_fd, err);
 }
 
 int box_suspend(cubby_box *box, cubby_error *err)

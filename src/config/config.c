@@ -49,7 +49,7 @@ static const char *const networks[] = {"none", "public", "open", "allowlist", NU
 static const struct key keys[] = {
         {"image", TEXT, AT(image), 1, 512, NULL},
         {"memory_mib", COUNT, AT(memory_mib), 64, 4194304, NULL},
-        {"cpus", CPUS, AT(cpu_milli), 0.01, 255, NULL},
+        {"cpus", CPUS, AT(cpu_milli), 0.01, 64, NULL},
         {"disk_mib", COUNT, AT(disk_mib), 64, 16777216, NULL},
         {"replicas", COUNT, AT(replicas), 1, 10000, NULL},
         {"idle_timeout", SECONDS, AT(idle_ms), 0, YEAR_SECONDS, NULL},

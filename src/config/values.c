@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/values.h"
 
+#include <locale.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -16,8 +17,13 @@ bool value_number(const char *text, bool whole, double *ret)
         size_t length = strlen(text);
         if (length == 0 || length > 64 || strspn(text, allowed) != length)
                 return false; /* also no nan, inf, 0x10, 1_000 */
+        /* a program that has set a locale may write 0,5 */
+        locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+        if (plain == (locale_t)0)
+                return false;
         char *end = NULL;
-        double value = strtod(text, &end);
+        double value = strtod_l(text, &end, plain);
+        freelocale(plain);
         if (end != text + length || !isfinite(value))
                 return false;
         *ret = value;

@@ -40,12 +40,14 @@ static int tell(void *data, const struct search_hit *hit, cubby_error *err)
         return batch->entry->size < ENTRY_FULL ? 0 : flush(batch, err);
 }
 
-static int open_root(const struct file_io *io, const char *path, cubby_error *err)
+static int open_root(const struct file_io *io, const char *path, bool folder, cubby_error *err)
 {
         struct stat info;
         AUTO_FD int found = file_open(io, path, O_PATH);
         if (found < 0 || fstat(found, &info) < 0)
                 return file_error(err, errno, "'%.256s'", path);
+        if (folder && !S_ISDIR(info.st_mode))
+                return file_error(err, ENOTDIR, "'%.256s'", path);
         if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode))
                 return file_error(
                         err, ENOTDIR, "'%.256s' is neither a folder nor a regular file", path);
@@ -95,7 +97,7 @@ int operate_search(const struct message_file_call *call, const struct file_io *i
                         "the number of results must be 1 to %u", SEARCH_RESULTS_MAX);
         if (make_patterns(call, &glob, &grep, &position, &problem) < 0)
                 return refuse(position, &problem, reply, err);
-        AUTO_FD int root_fd = open_root(io, path, err);
+        AUTO_FD int root_fd = open_root(io, path, grep == NULL, err);
         if (root_fd < 0)
                 return -1;
         const char *slash = strrchr(path, '/');

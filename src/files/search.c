@@ -93,10 +93,10 @@ static int grep_file(struct walk *walk, int fd, cubby_error *err)
         size_t size = read_text(fd, walk->text);
         int result = grep_text(
                 walk->search->grep, walk->text, size, &walk->search->pace, tell_line, walk, err);
-        if (result < 0)
+        if (result < 0 && walk->path.size > 0)
                 return cubby_error_wrap(
                         err, "'%.*s'", (int)walk->path.size, (const char *)walk->path.data);
-        return 0;
+        return result < 0 ? -1 : 0;
 }
 
 static int no_room(cubby_error *err)

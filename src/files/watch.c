@@ -17,7 +17,7 @@
  * between is missed (it may then be told twice).
  */
 
-#define WATCHES_MAX 8192U
+#define WATCHES_MAX 4096U /* a box of little memory has 8192 for all of its root */
 #define EVENTS_SIZE (32U * 1024U)
 #define MOVE_MS 20 /* the second half of a rename follows at once, or never */
 
@@ -449,6 +449,9 @@ int operate_watch(const struct message_file_call *call, const struct file_io *io
         struct buffer *reply, cubby_error *err)
 {
         (void)reply;
+        if (io->wait == NULL)
+                return cubby_error_set(
+                        err, CUBBY_E_UNSUPPORTED, "this engine does not watch files");
         AUTO_FREE char *path = file_text(call->path, err);
         if (path == NULL)
                 return -1;

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/hex.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -10,7 +11,6 @@
 #include <openssl/evp.h>
 #include <poll.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -36,16 +36,10 @@ struct stream {
 
 /* ---- digests ---- */
 
-static void digest_text(const unsigned char *raw, unsigned int size, char ret[DIGEST_BYTES])
+static void prefixed_digest(const unsigned char *raw, unsigned int size, char ret[DIGEST_BYTES])
 {
-        static const char digits[] = "0123456789abcdef";
         memcpy(ret, DIGEST_PREFIX, sizeof DIGEST_PREFIX);
-        char *out = ret + strlen(DIGEST_PREFIX);
-        for (unsigned int i = 0; i < size && i < 32; i++) {
-                *out++ = digits[raw[i] >> 4];
-                *out++ = digits[raw[i] & 15];
-        }
-        *out = '\0';
+        hex_encode(raw, size < 32 ? size : 32, ret + strlen(DIGEST_PREFIX));
 }
 
 static int hash_failed(cubby_error *err)
@@ -72,7 +66,7 @@ static int hash_end(EVP_MD_CTX *hash, char ret[DIGEST_BYTES], cubby_error *err)
         unsigned int size = 0;
         if (EVP_DigestFinal_ex(hash, raw, &size) != 1)
                 return hash_failed(err);
-        digest_text(raw, size, ret);
+        prefixed_digest(raw, size, ret);
         return 0;
 }
 
@@ -82,7 +76,7 @@ int digest_of(const void *data, size_t size, char ret[DIGEST_BYTES], cubby_error
         unsigned int raw_size = 0;
         if (EVP_Digest(data, size, raw, &raw_size, EVP_sha256(), NULL) != 1)
                 return hash_failed(err);
-        digest_text(raw, raw_size, ret);
+        prefixed_digest(raw, raw_size, ret);
         return 0;
 }
 

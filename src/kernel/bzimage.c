@@ -57,7 +57,8 @@ int bzimage_locate(const uint8_t *head, size_t head_size, uint64_t file_size, st
         return 0;
 }
 
-static int extract_payload(int image_fd, const struct bzimage *image, int out_fd, cubby_error *err)
+static int extract_payload(int image_fd, const struct bzimage *image, int out_fd,
+        int64_t deadline_ms, cubby_error *err)
 {
         uint8_t magic[2];
         uint8_t tail[SIZE_FIELD];
@@ -70,8 +71,8 @@ static int extract_payload(int image_fd, const struct bzimage *image, int out_fd
         bool gzip = magic[0] == 0x1f && magic[1] == 0x8b;
         uint64_t size = gzip ? image->payload_size : image->payload_size - SIZE_FIELD;
         uint64_t written = 0;
-        if (expand_range(image_fd, image->payload_offset, size, out_fd, VMLINUX_SIZE_MAX, &written,
-                    err) < 0)
+        if (expand_range(image_fd, image->payload_offset, size, out_fd, VMLINUX_SIZE_MAX,
+                    deadline_ms, &written, err) < 0)
                 return cubby_error_wrap(err, "unpacking the kernel of the boot image");
         if (written != load_u32(tail))
                 return cubby_error_set(err, CUBBY_E_KERNEL,
@@ -80,7 +81,7 @@ static int extract_payload(int image_fd, const struct bzimage *image, int out_fd
         return 0;
 }
 
-int vmlinux_extract(int image_fd, int out_fd, cubby_error *err)
+int vmlinux_extract(int image_fd, int out_fd, int64_t deadline_ms, cubby_error *err)
 {
         struct stat info;
         if (fstat(image_fd, &info) < 0)
@@ -100,7 +101,7 @@ int vmlinux_extract(int image_fd, int out_fd, cubby_error *err)
         } else {
                 struct bzimage image;
                 if (bzimage_locate(head, (size_t)got, (uint64_t)info.st_size, &image, err) < 0 ||
-                        extract_payload(image_fd, &image, out_fd, err) < 0)
+                        extract_payload(image_fd, &image, out_fd, deadline_ms, err) < 0)
                         return -1;
         }
         return vmlinux_check(out_fd, err);

@@ -26,7 +26,7 @@ int bzimage_locate(const uint8_t *head, size_t head_size, uint64_t file_size, st
 
 /* Writes the uncompressed kernel of `image_fd` (a vmlinux, or a bzImage in any
  * compression that Linux offers but LZO) to `out_fd` and checks it. */
-int vmlinux_extract(int image_fd, int out_fd, cubby_error *err);
+int vmlinux_extract(int image_fd, int out_fd, int64_t deadline_ms, cubby_error *err);
 
 /* ELF64 for x86-64 with an entry point for direct boot (PVH note). */
 int vmlinux_check(int fd, cubby_error *err);

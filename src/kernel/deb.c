@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernel/archive.h"
 #include "kernel/deb.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "kernel/bzimage.h"
 #include "kernel/modules.h"
 
-#include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
 #include <string.h>
@@ -23,14 +24,8 @@ struct unpack {
         int modules_fd;
         struct buffer *builtin;
         bool have_image;
+        int64_t deadline_ms;
 };
-
-static void close_archive(struct archive **archive)
-{
-        if (*archive != NULL)
-                (void)archive_read_free(*archive);
-}
-#define AUTO_ARCHIVE __attribute__((cleanup(close_archive)))
 
 static int archive_failure(struct archive *archive, cubby_error *err)
 {
@@ -151,12 +146,16 @@ static int read_tar(struct unpack *unpack, struct member *member, cubby_error *e
                 if (count >= ENTRIES_MAX || archive_filter_bytes(tar, 0) > (la_int64_t)UNPACKED_MAX)
                         return cubby_error_set(
                                 err, CUBBY_E_LIMIT, "the package unpacks to too much");
+                if (deadline_left_ms(unpack->deadline_ms) == 0)
+                        return cubby_error_set(
+                                err, CUBBY_E_TIMEOUT, "unpacking the package takes too long");
                 if (take_entry(unpack, tar, entry, err) < 0)
                         return -1;
         }
 }
 
-int deb_read(int deb_fd, int image_fd, int modules_fd, struct buffer *builtin, cubby_error *err)
+int deb_read(int deb_fd, int image_fd, int modules_fd, struct buffer *builtin, int64_t deadline_ms,
+        cubby_error *err)
 {
         AUTO_FREE uint8_t *piece = malloc(PIECE);
         AUTO_ARCHIVE struct archive *ar = archive_read_new();
@@ -167,7 +166,10 @@ int deb_read(int deb_fd, int image_fd, int modules_fd, struct buffer *builtin, c
         if (archive_read_support_format_ar(ar) != ARCHIVE_OK ||
                 archive_read_open_fd(ar, deb_fd, PIECE) != ARCHIVE_OK)
                 return archive_failure(ar, err);
-        struct unpack unpack = {.image_fd = image_fd, .modules_fd = modules_fd, .builtin = builtin};
+        struct unpack unpack = {.image_fd = image_fd,
+                .modules_fd = modules_fd,
+                .builtin = builtin,
+                .deadline_ms = deadline_ms};
         for (;;) {
                 struct archive_entry *entry;
                 int result = archive_read_next_header(ar, &entry);

@@ -11,6 +11,7 @@
  * Writes the boot image (compressed as it is) to `image_fd`, the modules that
  * a box needs to `modules_fd`, and the text of modules.builtin to `builtin`.
  */
-int deb_read(int deb_fd, int image_fd, int modules_fd, struct buffer *builtin, cubby_error *err);
+int deb_read(int deb_fd, int image_fd, int modules_fd, struct buffer *builtin, int64_t deadline_ms,
+        cubby_error *err);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernel/archive.h"
 #include "kernel/expand.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 
-#include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
 #include <unistd.h>
@@ -17,13 +18,6 @@ struct range {
         uint64_t left;
         uint8_t *piece;
 };
-
-static void close_archive(struct archive **archive)
-{
-        if (*archive != NULL)
-                (void)archive_read_free(*archive);
-}
-#define AUTO_ARCHIVE __attribute__((cleanup(close_archive)))
 
 static la_ssize_t read_range(struct archive *archive, void *data, const void **ret)
 {
@@ -80,7 +74,7 @@ static int open_member(struct archive *archive, cubby_error *err)
 }
 
 int expand_range(int fd, uint64_t offset, uint64_t size, int out_fd, uint64_t maximum,
-        uint64_t *ret_written, cubby_error *err)
+        int64_t deadline_ms, uint64_t *ret_written, cubby_error *err)
 {
         AUTO_FREE uint8_t *piece = malloc(PIECE);
         AUTO_FREE uint8_t *output = malloc(PIECE);
@@ -99,6 +93,8 @@ int expand_range(int fd, uint64_t offset, uint64_t size, int out_fd, uint64_t ma
                         return archive_failure(archive, err);
                 if (got == 0)
                         break;
+                if (deadline_left_ms(deadline_ms) == 0)
+                        return cubby_error_set(err, CUBBY_E_TIMEOUT, "unpacking takes too long");
                 if ((uint64_t)got > maximum - written)
                         return cubby_error_set(err, CUBBY_E_LIMIT, "it has more than %llu bytes",
                                 (unsigned long long)maximum);

@@ -10,9 +10,10 @@
 
 #include <stdint.h>
 
-/* Bytes [offset, offset + size) of `fd`; output beyond `maximum` is CUBBY_E_LIMIT. */
+/* Bytes [offset, offset + size) of `fd`; output beyond `maximum` is CUBBY_E_LIMIT, CUBBY_E_TIMEOUT
+ * after the deadline. */
 int expand_range(int fd, uint64_t offset, uint64_t size, int out_fd, uint64_t maximum,
-        uint64_t *ret_written, cubby_error *err);
+        int64_t deadline_ms, uint64_t *ret_written, cubby_error *err);
 /* Appends to `out`, whose maximum is the ceiling. */
 int expand_memory(const void *data, size_t size, struct buffer *out, cubby_error *err);
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernel/archive.h"
 #include "kernel/kernel.h"
 
 #include "base/cleanup.h"
@@ -7,7 +8,6 @@
 #include "kernel/modules.h"
 #include "kernel/store.h"
 
-#include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,13 +22,6 @@
 #define PREFIX "initramfs-"
 #define SUFFIX ".cpio"
 #define LOCK_TIMEOUT_MS 60000
-
-static void close_archive(struct archive **archive)
-{
-        if (*archive != NULL)
-                (void)archive_write_free(*archive);
-}
-#define AUTO_ARCHIVE __attribute__((cleanup(close_archive)))
 
 static void close_entry(struct archive_entry **entry)
 {

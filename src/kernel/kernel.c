@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define LOCK_NAME "kernel"
-#define LOCK_TIMEOUT_MS 900000
+#define ENSURE_TIMEOUT_MS 900000 /* the wait for another process that does it included */
 #define BUILTIN_SIZE_MAX (1024U * 1024)
 #define NO_SOURCE "-"
 
@@ -25,6 +25,7 @@ struct work {
         struct home *home;
         kernel_progress progress;
         void *data;
+        int64_t deadline_ms;
 };
 
 void kernel_clear(struct kernel *kernel)
@@ -82,11 +83,12 @@ static int make_from_deb(const struct work *work, int deb_fd, const char *source
                 draft.work_fd, "image", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
         int result = image_fd < 0 ? cubby_error_errno(err, errno, "making a scratch file") : 0;
         if (result == 0)
-                result = deb_read(deb_fd, image_fd, draft.modules_fd, &builtin, err);
+                result = deb_read(
+                        deb_fd, image_fd, draft.modules_fd, &builtin, work->deadline_ms, err);
         if (result == 0)
                 result = modules_check(draft.modules_fd, &builtin, err);
         if (result == 0)
-                result = vmlinux_extract(image_fd, draft.vmlinux_fd, err);
+                result = vmlinux_extract(image_fd, draft.vmlinux_fd, work->deadline_ms, err);
         if (result == 0)
                 result = draft_publish(&draft, source, version, err);
         draft_end(&draft);
@@ -158,7 +160,7 @@ static int make_from_image(const struct work *work, int image_fd, int beside_fd,
         if (draft_begin(work->home, &draft, err) < 0)
                 return -1;
         tell(work, "unpack", "kernel image");
-        int result = vmlinux_extract(image_fd, draft.vmlinux_fd, err);
+        int result = vmlinux_extract(image_fd, draft.vmlinux_fd, work->deadline_ms, err);
         if (result == 0)
                 result = find_modules(&draft, beside_fd, err);
         if (result == 0)
@@ -238,7 +240,8 @@ static int make_from_package(
                 return -1;
         int result = asprintf(&path, "%s/tmp/%s", home_path(work->home), name) < 0
                 ? cubby_error_no_memory(err)
-                : package_download(folder_fd, path, work->progress, work->data, &deb_fd, err);
+                : package_download(folder_fd, path, work->progress, work->data, work->deadline_ms,
+                          &deb_fd, err);
         if (result == 0)
                 result = make_from_deb(work, deb_fd, NO_SOURCE, version, err);
         (void)dir_remove_at(home_folder(work->home, HOME_TMP), name, NULL);
@@ -260,7 +263,10 @@ int kernel_ensure(struct home *home, const char *source, kernel_progress progres
         struct kernel *ret, cubby_error *err)
 {
         char version[KERNEL_VERSION_MAX];
-        const struct work work = {.home = home, .progress = progress, .data = data};
+        const struct work work = {.home = home,
+                .progress = progress,
+                .data = data,
+                .deadline_ms = deadline_after_ms(ENSURE_TIMEOUT_MS)};
         bool named = source != NULL && strchr(source, '/') == NULL && kernel_version_valid(source);
         if (named && answer(home, source, ret, NULL) == 0)
                 return 0;
@@ -271,7 +277,7 @@ int kernel_ensure(struct home *home, const char *source, kernel_progress progres
                         "'%s' is neither an unpacked kernel nor a file", source);
 
         AUTO_LOCK int lock_fd = -1;
-        if (home_lock(home, LOCK_NAME, true, deadline_after_ms(LOCK_TIMEOUT_MS), &lock_fd, err) < 0)
+        if (home_lock(home, LOCK_NAME, true, work.deadline_ms, &lock_fd, err) < 0)
                 return cubby_error_wrap(err, "preparing the guest kernel");
         int result = 0;
         if (source != NULL)

@@ -35,7 +35,8 @@ void kernel_list_free(struct kernel_entry *entries, size_t count);
  * else the distribution's package (apt-get download into tmp/; installs
  * nothing). Else a version already unpacked, a vmlinuz or vmlinux file with
  * `modules` beside it, or a .deb file. kernels/VERSION/ is published by rename:
- * vmlinux (uncompressed ELF, PVH entry), modules/NAME.ko.
+ * vmlinux (uncompressed ELF, PVH entry), modules/NAME.ko. Everything together
+ * takes at most 15 minutes: CUBBY_E_TIMEOUT.
  */
 int kernel_ensure(struct home *home, const char *source, kernel_progress progress, void *data,
         struct kernel *ret, cubby_error *err);

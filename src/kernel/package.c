@@ -54,13 +54,20 @@ int package_of_depends(const char *show, char *ret, size_t size, cubby_error *er
                 err, CUBBY_E_KERNEL, "package '" META_PACKAGE "' names no kernel package");
 }
 
-static int resolve(char name[PACKAGE_NAME_MAX], cubby_error *err)
+static int64_t earlier(int64_t deadline_ms, int64_t timeout_ms)
+{
+        int64_t own = deadline_after_ms(timeout_ms);
+        return own < deadline_ms ? own : deadline_ms;
+}
+
+static int resolve(char name[PACKAGE_NAME_MAX], int64_t deadline_ms, cubby_error *err)
 {
         const char *const argv[] = {"apt-cache", "show", "--no-all-versions", META_PACKAGE, NULL};
         AUTO_BUFFER struct buffer show;
         buffer_init(&show, SHOW_SIZE_MAX);
         cubby_error why = {0};
-        if (spawn_run(argv, &show, deadline_after_ms(SHOW_TIMEOUT_MS), &why) < 0 || show.size == 0)
+        if (spawn_run(argv, &show, earlier(deadline_ms, SHOW_TIMEOUT_MS), &why) < 0 ||
+                show.size == 0)
                 return cubby_error_set(err, CUBBY_E_KERNEL,
                         "apt does not know package '" META_PACKAGE
                         "'; run: apt-get update (as root), " OTHER_WAYS);
@@ -93,21 +100,21 @@ static int find_deb(int folder_fd, int *ret_fd, cubby_error *err)
 }
 
 int package_download(int folder_fd, const char *folder_path, kernel_progress progress, void *data,
-        int *ret_fd, cubby_error *err)
+        int64_t deadline_ms, int *ret_fd, cubby_error *err)
 {
         char package[PACKAGE_NAME_MAX];
         if (!program_exists("apt-get") || !program_exists("apt-cache"))
                 return cubby_error_set(err, CUBBY_E_KERNEL,
                         "no guest kernel on this host, and no apt-get to fetch one with: install "
                         "a kernel with its modules, " OTHER_WAYS);
-        if (resolve(package, err) < 0)
+        if (resolve(package, deadline_ms, err) < 0)
                 return -1;
         if (progress != NULL)
                 progress(data, "download", package, 0, 0);
         /* apt-get writes into its working directory */
         const char *const argv[] = {
                 "env", "-C", folder_path, "apt-get", "-q", "download", package, NULL};
-        if (spawn_run(argv, NULL, deadline_after_ms(DOWNLOAD_TIMEOUT_MS), err) < 0)
+        if (spawn_run(argv, NULL, earlier(deadline_ms, DOWNLOAD_TIMEOUT_MS), err) < 0)
                 return cubby_error_wrap(err,
                         "downloading '%s' (run apt-get update and try again, " OTHER_WAYS ")",
                         package);

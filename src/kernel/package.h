@@ -13,6 +13,6 @@ int package_of_depends(const char *show, char *ret, size_t size, cubby_error *er
 
 /* Downloads into the folder, which is `folder_path` too. Gives the open .deb. */
 int package_download(int folder_fd, const char *folder_path, kernel_progress progress, void *data,
-        int *ret_fd, cubby_error *err);
+        int64_t deadline_ms, int *ret_fd, cubby_error *err);
 
 #endif

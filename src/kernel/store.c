@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/hex.h"
 #include "kernel/modules.h"
 
 #include <errno.h>
@@ -237,13 +238,12 @@ int store_by_source(
         return 0;
 }
 
-static int digest_text(
+static int checked_digest(
         const uint8_t *raw, unsigned length, char ret[KERNEL_DIGEST_SIZE], cubby_error *err)
 {
         if (length * 2 + 1 != KERNEL_DIGEST_SIZE)
                 return cubby_error_set(err, CUBBY_E_SYSTEM, "SHA-256 is not to be had");
-        for (unsigned i = 0; i < length; i++)
-                (void)snprintf(ret + 2 * (size_t)i, 3, "%02x", raw[i]);
+        hex_encode(raw, length, ret);
         return 0;
 }
 
@@ -253,7 +253,7 @@ int digest_of_memory(const void *data, size_t size, char ret[KERNEL_DIGEST_SIZE]
         unsigned length = 0;
         if (EVP_Digest(data, size, raw, &length, EVP_sha256(), NULL) != 1)
                 length = 0;
-        return digest_text(raw, length, ret, err);
+        return checked_digest(raw, length, ret, err);
 }
 
 int digest_of_fd(int fd, char ret[KERNEL_DIGEST_SIZE], cubby_error *err)

@@ -4,7 +4,7 @@
 #include "pool/provider.h"
 
 #include "base/clock.h"
-#include "box/saved.h"
+#include "base/hex.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -101,8 +101,7 @@ static char *hex_label(const char *name, const uint8_t *bytes, size_t size)
         if (text == NULL)
                 return NULL;
         memcpy(text, name, length + 1);
-        for (size_t i = 0; i < size; i++)
-                (void)snprintf(text + length + 2 * i, 3, "%02x", bytes[i]);
+        hex_encode(bytes, size, text + length);
         return text;
 }
 
@@ -212,22 +211,6 @@ static enum pool_served served_of(const cubby_box *box)
         return strcmp(started.served, "cloned") == 0 ? SERVED_CLONED : SERVED_BOOTED;
 }
 
-/* As many spares as are wanted, where there is a template; else one is made meanwhile. */
-static void want_spares(cubby_provider *provider, cubby_box *box)
-{
-        char key[TEMPLATE_KEY_SIZE];
-        AUTO(template) struct template *template = NULL;
-        if (saved_key(provider->host, &box->config, key, NULL) < 0 ||
-                template_open(provider->host->home, key, &template, NULL) < 0 ||
-                template_wanted(template->dir_fd) >= provider->config.spares)
-                return;
-        cubby_error problem = {0};
-        if (template_set_wanted(template->dir_fd, provider->config.spares, &problem) < 0)
-                log_line(&provider->host->log, LOG_WARNING, "no spares: %s", problem.message);
-        else if (saved_tell(template, false, NULL) < 0)
-                saved_keep(provider->host, &box->config);
-}
-
 static int start(cubby_provider *provider, cubby_box *box, const struct source_wish *wish,
         struct source_box *ret, cubby_error *err)
 {
@@ -240,8 +223,8 @@ static int start(cubby_provider *provider, cubby_box *box, const struct source_w
                 return -1;
         *ret = (struct source_box){.handle = held, .served = served};
         memcpy(ret->box_id, box->id, sizeof ret->box_id);
-        if (served != SERVED_SPARE && provider->config.spares > 0)
-                want_spares(provider, box);
+        if (provider->config.spares > 0)
+                spares_want(provider, box, served == SERVED_SPARE);
         return 0;
 }
 

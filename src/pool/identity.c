@@ -2,6 +2,7 @@
 #include "pool/identity.h"
 
 #include "base/cleanup.h"
+#include "base/hex.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -30,10 +31,7 @@ int key_token(const struct pool_key *key, char ret[TOKEN_SIZE], cubby_error *err
                 EVP_DigestUpdate(context, key->thread, key->thread_size) != 1 ||
                 EVP_DigestFinal_ex(context, digest, NULL) != 1)
                 return cubby_error_set(err, CUBBY_E_SYSTEM, "SHA-256 failed");
-        static const char digits[] = "0123456789abcdef";
-        for (size_t i = 0; i < TOKEN_LENGTH; i++)
-                ret[i] = digits[digest[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15];
-        ret[TOKEN_LENGTH] = '\0';
+        hex_encode(digest, TOKEN_LENGTH / 2, ret);
         return 0;
 }
 

@@ -59,9 +59,11 @@ static json_t *box_json(const struct lease *lease, const struct lease_owner *sel
                 (json_int_t)(made_s < 0 ? 0 : made_s));
         if (box == NULL)
                 return NULL;
+        /* a time of another boot may be ahead */
+        int64_t warm_ms = now > lease->parked_ms ? now - lease->parked_ms : 0;
         if (lease->state == LEASE_PARKED)
-                (void)json_object_set_new(box, "warm_seconds",
-                        json_integer((json_int_t)(now - lease->parked_ms) / 1000));
+                (void)json_object_set_new(
+                        box, "warm_seconds", json_integer((json_int_t)warm_ms / 1000));
         if (lease->keyed) {
                 (void)json_object_set_new(box, "user", name_json(lease->user, lease->user_size));
                 (void)json_object_set_new(
@@ -169,8 +171,10 @@ static int id_lock(
         cubby *host, const char *pool, const char *id, struct id_lock *lock, cubby_error *err)
 {
         (void)snprintf(lock->name, sizeof lock->name, "pool-%.40s-%.16s", pool, id);
-        return home_lock_briefly(
-                host->home, lock->name, deadline_after_ms(ID_LOCK_MS), &lock->fd, err);
+        if (home_lock_briefly(
+                    host->home, lock->name, deadline_after_ms(ID_LOCK_MS), &lock->fd, err) < 0)
+                return cubby_error_wrap(err, "another process acquires the same user and thread");
+        return 0;
 }
 
 static int end_box(

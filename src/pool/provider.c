@@ -80,6 +80,8 @@ int provider_open(
         if (provider == NULL)
                 return cubby_error_no_memory(err);
         provider->host = host;
+        provider->spares_fd = -1;
+        (void)pthread_mutex_init(&provider->spares_lock, NULL);
         if (provider_configure(host, options, &provider->config, err) < 0 ||
                 make_link(&provider->link, err) < 0)
                 return -1;
@@ -111,9 +113,20 @@ void provider_close(cubby_provider *provider)
                 (void)pthread_rwlock_unlock(&provider->link->lock);
         }
         pool_close(provider->pool);
+        spares_forget(provider);
+        (void)pthread_mutex_destroy(&provider->spares_lock);
         pool_link_drop(provider->link);
         provider_config_clear(&provider->config);
         free(provider);
+}
+
+int provider_shutdown(
+        cubby_provider *provider, int64_t timeout_ms, char **ret_left, cubby_error *err)
+{
+        int result = pool_shutdown(provider->pool, timeout_ms, ret_left, err);
+        if (pool_check_process(provider->pool, NULL) == 0)
+                spares_leave(provider);
+        return result;
 }
 
 static cubby_latency latency_of(const struct pool_status *status, enum pool_step step)

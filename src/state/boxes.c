@@ -225,21 +225,20 @@ struct record_list {
         size_t count;
 };
 
-static int append_row(sqlite3_stmt *row, struct record_list *list, cubby_error *err)
+static int read_item(sqlite3_stmt *row, void *item, cubby_error *err)
 {
-        if (list->count >= RECORDS_MAX)
-                return cubby_error_set(
-                        err, CUBBY_E_LIMIT, "the home has more than %u boxes", RECORDS_MAX);
-        struct box_record *more =
-                reallocarray(list->records, list->count + 1, sizeof *list->records);
-        if (more == NULL)
-                return cubby_error_no_memory(err);
-        list->records = more;
-        if (read_row(row, &more[list->count], err) < 0)
-                return -1;
-        list->count++;
-        return 0;
+        return read_row(row, item, err);
 }
+
+static void free_items(void *items, size_t count)
+{
+        box_record_list_free(items, count);
+}
+
+static const struct db_rows box_rows = {.item_size = sizeof(struct box_record),
+        .what = "boxes",
+        .read = read_item,
+        .free = free_items};
 
 /* The names from NAME- on end before NAME. because '.' follows '-'. */
 static int list_work(struct db *db, void *data, cubby_error *err)
@@ -253,12 +252,10 @@ static int list_work(struct db *db, void *data, cubby_error *err)
         int more = db_prepare(db, sql, &rows, err);
         if (more == 0 && list.name != NULL)
                 more = db_bind_text(db, rows, 1, list.name, err);
-        while (more == 0 && (more = db_step(db, rows, err)) == 1)
-                more = append_row(rows, &list, err);
-        if (more < 0) {
-                box_record_list_free(list.records, list.count);
+        void *items = NULL;
+        if (more < 0 || db_list(db, rows, &box_rows, &items, &list.count, err) < 0)
                 return -1;
-        }
+        list.records = items;
         *(struct record_list *)data = list;
         return 0;
 }

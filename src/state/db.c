@@ -111,6 +111,36 @@ int db_step(struct db *db, sqlite3_stmt *statement, cubby_error *err)
         }
 }
 
+int db_list(struct db *db, sqlite3_stmt *rows, const struct db_rows *kind, void **ret,
+        size_t *ret_count, cubby_error *err)
+{
+        char *items = NULL;
+        size_t count = 0;
+        int more = 0;
+        while (more == 0 && (more = db_step(db, rows, err)) == 1) {
+                char *grown = count >= RECORDS_MAX
+                        ? NULL
+                        : reallocarray(items, count + 1, kind->item_size);
+                if (grown == NULL) {
+                        more = count >= RECORDS_MAX
+                                ? cubby_error_set(err, CUBBY_E_LIMIT,
+                                          "the home has more than %u %s", RECORDS_MAX, kind->what)
+                                : cubby_error_no_memory(err);
+                        break;
+                }
+                items = grown;
+                more = kind->read(rows, items + count * kind->item_size, err);
+                count += more == 0;
+        }
+        if (more < 0) {
+                kind->free(items, count);
+                return -1;
+        }
+        *ret = items;
+        *ret_count = count;
+        return 0;
+}
+
 int db_execute(
         struct db *db, const char *sql, const char *first, const char *second, cubby_error *err)
 {

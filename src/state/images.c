@@ -94,21 +94,20 @@ struct record_list {
         size_t count;
 };
 
-static int append_row(sqlite3_stmt *row, struct record_list *list, cubby_error *err)
+static int read_item(sqlite3_stmt *row, void *item, cubby_error *err)
 {
-        if (list->count >= RECORDS_MAX)
-                return cubby_error_set(
-                        err, CUBBY_E_LIMIT, "the home has more than %u images", RECORDS_MAX);
-        struct image_record *more =
-                reallocarray(list->records, list->count + 1, sizeof *list->records);
-        if (more == NULL)
-                return cubby_error_no_memory(err);
-        list->records = more;
-        if (read_row(row, &more[list->count], err) < 0)
-                return -1;
-        list->count++;
-        return 0;
+        return read_row(row, item, err);
 }
+
+static void free_items(void *items, size_t count)
+{
+        image_record_list_free(items, count);
+}
+
+static const struct db_rows image_rows = {.item_size = sizeof(struct image_record),
+        .what = "images",
+        .read = read_item,
+        .free = free_items};
 
 static const char list_query[] = "SELECT " IMAGE_COLUMNS ", n.name FROM images i LEFT JOIN names n"
                                  " ON n.image_id = i.id ORDER BY i.created_ns DESC, i.id, n.name";
@@ -117,13 +116,11 @@ static int list_work(struct db *db, void *data, cubby_error *err)
 {
         struct record_list list = {0};
         AUTO_STATEMENT sqlite3_stmt *rows = NULL;
-        int more = db_prepare(db, list_query, &rows, err);
-        while (more == 0 && (more = db_step(db, rows, err)) == 1)
-                more = append_row(rows, &list, err);
-        if (more < 0) {
-                image_record_list_free(list.records, list.count);
+        void *items = NULL;
+        if (db_prepare(db, list_query, &rows, err) < 0 ||
+                db_list(db, rows, &image_rows, &items, &list.count, err) < 0)
                 return -1;
-        }
+        list.records = items;
         *(struct record_list *)data = list;
         return 0;
 }

@@ -475,20 +475,18 @@ struct listing {
         size_t count;
 };
 
-static int append_row(sqlite3_stmt *row, struct listing *list, cubby_error *err)
+static int read_item(sqlite3_stmt *row, void *item, cubby_error *err)
 {
-        if (list->count >= RECORDS_MAX)
-                return cubby_error_set(
-                        err, CUBBY_E_LIMIT, "the home has more than %u leases", RECORDS_MAX);
-        struct lease *more = reallocarray(list->leases, list->count + 1, sizeof *more);
-        if (more == NULL)
-                return cubby_error_no_memory(err);
-        list->leases = more;
-        if (read_row(row, &more[list->count], err) < 0)
-                return -1;
-        list->count++;
-        return 0;
+        return read_row(row, item, err);
 }
+
+static void free_items(void *items, size_t count)
+{
+        lease_list_free(items, count);
+}
+
+static const struct db_rows lease_rows = {
+        .item_size = sizeof(struct lease), .what = "leases", .read = read_item, .free = free_items};
 
 static int list_rows(struct db *db, struct listing *list, cubby_error *err)
 {
@@ -504,12 +502,10 @@ static int list_rows(struct db *db, struct listing *list, cubby_error *err)
                 more = db_bind_text(db, rows, 1, list->pool, err);
         if (more == 0 && list->pool != NULL && list->token != NULL)
                 more = db_bind_text(db, rows, 2, list->token, err);
-        while (more == 0 && (more = db_step(db, rows, err)) == 1)
-                more = append_row(rows, list, err);
-        if (more < 0) {
-                lease_list_free(list->leases, list->count);
+        void *items = NULL;
+        if (more < 0 || db_list(db, rows, &lease_rows, &items, &list->count, err) < 0)
                 return -1;
-        }
+        list->leases = items;
         return 0;
 }
 

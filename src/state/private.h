@@ -74,6 +74,16 @@ int db_bind_number(
         struct db *db, sqlite3_stmt *statement, int index, int64_t value, cubby_error *err);
 /* 1 with a row, 0 at the end, -1 on failure. */
 int db_step(struct db *db, sqlite3_stmt *statement, cubby_error *err);
+/* Rows as an array of records. */
+struct db_rows {
+        size_t item_size;
+        const char *what; /* for a message: "boxes" */
+        int (*read)(sqlite3_stmt *row, void *item, cubby_error *err);
+        void (*free)(void *items, size_t count);
+};
+/* All rows of a statement that is bound; at most RECORDS_MAX. */
+int db_list(struct db *db, sqlite3_stmt *rows, const struct db_rows *kind, void **ret,
+        size_t *ret_count, cubby_error *err);
 /* A statement with up to two texts and without rows. */
 int db_execute(
         struct db *db, const char *sql, const char *first, const char *second, cubby_error *err);

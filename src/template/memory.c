@@ -2,6 +2,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/hex.h"
 #include "template/digest.h"
 #include "template/template.h"
 
@@ -9,7 +10,6 @@
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -154,8 +154,7 @@ static int finish(EVP_MD_CTX *context, char ret[65])
         unsigned int size = 0;
         if (EVP_DigestFinal_ex(context, raw, &size) != 1 || size != 32)
                 return -1;
-        for (unsigned int i = 0; i < size; i++)
-                (void)snprintf(ret + (size_t)i * 2, 3, "%02x", raw[i]);
+        hex_encode(raw, size, ret);
         return 0;
 }
 

@@ -96,7 +96,8 @@ enum frame_type {
                                      OK once it was resumed anew and its command runs */
         FRAME_SHIM_SAVE = 137,    /* client: freeze the box and copy its machine; OK comes with two
                                      descriptors, memory and state, and the box stands still */
-        FRAME_SHIM_GO_ON = 138,   /* the same client: it has taken the disk too; OK */
+        FRAME_SHIM_GO_ON = 138,   /* the same client: it has taken the disk too; OK. With u8 1 the
+                                     box ends instead, while it stands still: it is suspended */
 };
 
 /* Channels, in the flags of DATA, EOF and CREDIT. A PTY has only IN and OUT. */

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens when a process of a box is killed or frozen, or the state is damaged."""
 
+import errno
+import io
 import os
 import re
 import shutil
 import signal
 import socket
 import sqlite3
+import subprocess
+import tarfile
 import time
+from pathlib import Path
 
 import pytest
-from conftest import holders, wait_for
+from conftest import Cubby, close_home, holders, wait_for
 
 
 @pytest.fixture
@@ -27,6 +32,67 @@ def doomed(cubby):
 def pid_of(cubby, box, name):
     return wait_for(lambda: [pid for pid, program in cubby.processes(box)
                              if program.startswith(name)], 5, f"{name} of {box}")[0]
+
+
+@pytest.fixture
+def full_home(tmp_path):
+    """A home on a file system of its own with two boxes of the fake engine and no room left."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a small file system")
+    mount = tmp_path / "small"
+    mount.mkdir(mode=0o700)
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=0700", "none", mount],
+                          capture_output=True, check=False)
+    if made.returncode != 0:
+        pytest.skip(f"cannot mount here: {made.stderr.decode()}")
+    cubby = Cubby(mount / "home")
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("etc/hostname"), io.BytesIO())
+    cubby.ok("image", "import", "-", "--name", "tiny", input=data.getvalue())
+    for name in ("one", "two"):
+        cubby.ok("run", "-d", "--engine", "fake", "--name", name, "tiny", "sleep", "1000")
+    try:
+        with open(mount / "filler", "wb", buffering=0) as filler:
+            try:
+                while filler.write(bytes(4096)):
+                    pass
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+        yield cubby
+        (mount / "filler").unlink()
+        assert close_home(cubby) == []
+    finally:
+        subprocess.run(["umount", "-l", mount], check=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_while_the_kernel_is_fetched(own_home, busybox_tar, tmp_path, number):
+    """A program in the place of apt-get never ends."""
+    own_home.ok("image", "import", busybox_tar, "--name", "busybox")
+    begun = tmp_path / "begun"
+    for name, script in (("apt-cache", "echo 'Depends: linux-image-6.1.0-1-cloud-amd64'"),
+                         ("apt-get", f"echo $$ >{begun}; exec sleep 100")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    if list(Path("/boot").glob("vmlinuz-*")):
+        pytest.skip("this host has a kernel in /boot: none is fetched")
+    client = own_home.popen("run", "--name", "never", "busybox", "true", start_new_session=True,
+                            env={"PATH": f"{tmp_path}:/usr/sbin:/usr/bin:/sbin:/bin"})
+    wait_for(begun.exists, 10, "the fetching")
+    assert own_home.ok("ps", "-a", "-q") == ""
+    start = time.monotonic()
+    os.killpg(client.pid, number)
+    client.communicate(timeout=10)
+    assert client.returncode in (-number, 128 + number) and time.monotonic() - start < 3
+    assert own_home.ok("ps", "-a", "-q") == ""
+
+
+def test_boxes_are_removed_from_a_full_disk_at_once(full_home):
+    full_home.ok("rm", "-f", "one")
+    full_home.ok("stop", "-t", "1", "two")
+    full_home.ok("rm", "two")
+    assert full_home.ok("ps", "-a", "-q") == ""
 
 
 def test_killed_shim(cubby, doomed):

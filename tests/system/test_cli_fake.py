@@ -54,6 +54,24 @@ def run(fake, *options, command, **more):
     return fake("run", "--engine", "fake", *options, "tiny", *command, **more)
 
 
+@pytest.mark.parametrize("end", ["start", "rm"])
+def test_logs_follow_a_box_that_was_not_started(fake, end):
+    fake.ok("create", "--engine", "fake", "--name", "later", "tiny", "echo", "said")
+    follower = fake.popen("logs", "-f", "later")
+    with pytest.raises(subprocess.TimeoutExpired):
+        follower.wait(timeout=1)
+    fake.ok(end, "later")
+    out, err = follower.communicate(timeout=10)
+    assert (follower.returncode, out, err) == (0, b"said\n" if end == "start" else b"", b"")
+
+
+def test_doctor_of_a_home_that_is_no_text(tmp_path):
+    odd = Cubby(os.fsdecode(os.fsencode(tmp_path) + b"/h\xff\xc3"))
+    done = odd("doctor", "--format", "json")
+    found = {c["name"]: c["found"] for c in json.loads(done.text)["checks"]}
+    assert "/h??, mode 0700" in found["home"], done
+
+
 def listed(fake, *options):
     return fake.ok("ps", "-a", "--format", "{{.Names}}", *options).split()
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import tarfile
 import tempfile
 import time
@@ -14,6 +15,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+import wire
 from conftest import BUILD, Cubby, close_home, wait_for
 
 CANARY = f"canary-{uuid.uuid4()}"
@@ -484,3 +486,39 @@ def test_a_fork_that_dies_lets_the_box_go_on(home):
         forking.kill()
         forking.wait()
         goes_on(home, "solid")
+
+
+def test_a_box_that_went_on_is_not_suspended(home):
+    """Whoever copied it may end it only while it stands still: else disk and memory would be
+    of two instants."""
+    idle(home, "moving")
+    save, go_on = 137, 138
+    directory = os.open(home.home / "boxes" / home.box_id("moving"), os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.settimeout(20)
+        line.connect(f"/proc/self/fd/{directory}/box.sock")
+
+        def ask(kind, stream, payload=b""):
+            line.sendall(wire.HEADER.pack(len(payload), kind, 0, 0, stream) + payload)
+            data, copies, _, _ = socket.recv_fds(line, 4096, 4)
+            for copy in copies:
+                os.close(copy)
+            return wire.NAMES[wire.HEADER.unpack_from(data)[1]], len(copies)
+        assert ask(save, 1) == ("OK", 2)
+        assert ask(go_on, 2) == ("OK", 0)
+        assert ask(go_on, 3, b"\x01") == ("ERROR", 0)
+        assert home.sh("moving", "echo here") == "here"
+        assert ask(save, 4) == ("OK", 2)
+        assert ask(go_on, 5, b"\x01") == ("OK", 0)
+    os.close(directory)
+    wait_for(lambda: home.state("moving") != "running", 10, "the end of the box")
+
+
+def test_one_snapshot_of_a_name(home):
+    idle(home, "model")
+    making = [home.popen("snapshot", "create", "model", "single") for _ in range(2)]
+    said = sorted((process.wait(60), process.communicate()[1]) for process in making)
+    assert said[0][0] == 0 and said[1][0] == 125
+    assert b"already" in said[1][1] or b"copied" in said[1][1]
+    assert [t["snapshot"] for t in templates_of(home) if t["snapshot"]] == ["single"]
+    home.ok("template", "rm", "single")

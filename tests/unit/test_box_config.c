@@ -98,6 +98,7 @@ static void test_bad_members(void **state)
                 {"memory_bytes", "99999999999999999999999", CUBBY_E_CORRUPT},
                 {"memory_bytes", "9223372036854775807", CUBBY_E_CORRUPT},
                 {"cpu_milli", "0", CUBBY_E_CORRUPT},
+                {"cpu_milli", "64001", CUBBY_E_CORRUPT}, /* no machine has more than 64 */
                 {"cpu_milli", "4294968296", CUBBY_E_CORRUPT},
                 {"disk_bytes", "1", CUBBY_E_CORRUPT},
                 {"pids_max", "0", CUBBY_E_CORRUPT},

@@ -145,7 +145,7 @@ static void test_mistakes(void **state)
                 {"sandbox:\n  idle_timeout: 0x10\n", "is no number"},
                 {"sandbox:\n  idle_timeout: ten\n", "is no number"},
                 {"sandbox:\n  acquire_timeout: 0\n", "from 0.001"},
-                {"sandbox:\n  cpus: 0\n", "from 0.01 to 255"},
+                {"sandbox:\n  cpus: 0\n", "from 0.01 to 64"},
                 {"sandbox:\n  memory_mib: 63\n", "from 64"},
                 {"sandbox:\n  lease_ttl_multiplier: 1\n", "from 2 to 100"},
                 {"sandbox:\n  replica: 3\n",

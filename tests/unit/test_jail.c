@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -311,6 +312,25 @@ static void plan_refuses(void **state)
         assert_int_equal(err.code, CUBBY_E_INVALID);
 }
 
+static void weak_is_refused(void **state)
+{
+        static const struct {
+                struct jail jail;
+                int want;
+        } cases[] = {
+                {{.landlock_abi = 0}, -1}, {{.landlock_abi = -1}, -1}, {{.landlock_abi = 1}, 0},
+                {{.namespaces = CLONE_NEWNS}, 0}, {{.change_uid = true, .uid = 600000}, 0},
+                {{.uid = 600000}, -1}, /* named, but not taken on */
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                cubby_error err = {0};
+                assert_int_equal(jail_check(&cases[i].jail, &err), cases[i].want);
+                assert_int_equal(err.code, cases[i].want == 0 ? CUBBY_OK : CUBBY_E_UNSUPPORTED);
+                if (cases[i].want != 0)
+                        assert_non_null(strstr(err.message, "CUBBY_WEAK_JAIL=1"));
+        }
+}
+
 /* A child whose parent is gone must not start. */
 static void orphan_refuses(void **state)
 {
@@ -346,6 +366,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(user_with_namespaces),
                 cmocka_unit_test(user_without_namespaces),
                 cmocka_unit_test(plan_refuses),
+                cmocka_unit_test(weak_is_refused),
                 cmocka_unit_test(orphan_refuses),
         };
         if (argc == 2 && strcmp(argv[1], "with") == 0)

@@ -2,6 +2,7 @@
 /* Boot images, modules, manifests, packages: what is taken and what refused. */
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "kernel/bzimage.h"
 #include "kernel/deb.h"
@@ -170,7 +171,7 @@ static void extract_all_compressions(void **state)
                 AUTO_FD int image_fd = file_of(image.data, image.size);
                 AUTO_FD int out_fd = memfd_create("out", MFD_CLOEXEC);
                 cubby_error err = {0};
-                if (vmlinux_extract(image_fd, out_fd, &err) < 0)
+                if (vmlinux_extract(image_fd, out_fd, DEADLINE_NEVER, &err) < 0)
                         fail_msg("%s: %s", filters[i], err.message);
                 char version[KERNEL_VERSION_MAX];
                 assert_int_equal(vmlinux_version(out_fd, version, &err), 0);
@@ -202,7 +203,7 @@ static void extract_refuses(void **state)
                 AUTO_FD int image_fd = file_of(image.data, image.size);
                 AUTO_FD int out_fd = memfd_create("out", MFD_CLOEXEC);
                 cubby_error err = {0};
-                int got = vmlinux_extract(image_fd, out_fd, &err);
+                int got = vmlinux_extract(image_fd, out_fd, DEADLINE_NEVER, &err);
                 if (got != (i == 0 ? 0 : -1))
                         fail_msg("%s: %d %s", cases[i].what, got, err.message);
                 if (got < 0)
@@ -227,10 +228,17 @@ static void expansion_has_a_ceiling(void **state)
         AUTO_FD int from = file_of(packed.data, packed.size);
         AUTO_FD int to = memfd_create("out", MFD_CLOEXEC);
         uint64_t written = 42;
-        assert_int_equal(expand_range(from, 0, packed.size, to, (1 << 20) - 1, &written, &err), -1);
+        assert_int_equal(expand_range(from, 0, packed.size, to, (1 << 20) - 1, DEADLINE_NEVER,
+                                 &written, &err),
+                -1);
         assert_int_equal(err.code, CUBBY_E_LIMIT);
         assert_int_equal(written, 42);
-        assert_int_equal(expand_range(from, 0, packed.size, to, 1 << 20, &written, &err), 0);
+        assert_int_equal(
+                expand_range(from, 0, packed.size, to, 1 << 20, DEADLINE_NEVER, &written, &err), 0);
+        int64_t passed = clock_monotonic_ms();
+        assert_int_equal(
+                expand_range(from, 0, packed.size, to, 1 << 20, passed, &written, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_TIMEOUT);
         assert_int_equal(written, 1 << 20);
 }
 
@@ -663,7 +671,7 @@ static void deb_files(void **state)
                 if (cases[i].size != 0)
                         assert_int_equal(ftruncate(deb, cases[i].size < 0 ? 0 : cases[i].size), 0);
                 cubby_error err = {0};
-                int got = deb_read(deb, out, folder.fd, &builtin, &err);
+                int got = deb_read(deb, out, folder.fd, &builtin, DEADLINE_NEVER, &err);
                 if (got != cases[i].want)
                         fail_msg("%s: %d %s", cases[i].what, got, err.message);
                 if (got == 0) {

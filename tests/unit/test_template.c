@@ -590,8 +590,8 @@ static void a_damaged_snapshot_stays(void **state)
         char key[TEMPLATE_KEY_SIZE];
         char resolved[TEMPLATE_KEY_SIZE];
         publish_as(home, 1, "mine", key);
-        AUTO_FD int dir = openat(
-                home_folder(home, HOME_TEMPLATES), key, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        AUTO_FD int dir =
+                openat(home_folder(home, HOME_TEMPLATES), key, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         assert_int_equal(unlinkat(dir, template_file_name(TEMPLATE_STATE), 0), 0);
         uint64_t bytes = 1;
         assert_int_equal(template_prune(home, 0, false, &bytes, NULL), 0);
@@ -623,10 +623,10 @@ static void each_spare_is_taken_once(void **state)
         for (int i = 0; i < SPARES; i++) {
                 char id[33];
                 (void)snprintf(id, sizeof id, "%032x", i);
-                assert_int_equal(spare_add(template->dir_fd, id, NULL), 0);
-                assert_int_equal(spare_add(template->dir_fd, id, NULL), -1);
+                assert_int_equal(spare_add(template->dir_fd, SPARE_WARM, id, NULL), 0);
+                assert_int_equal(spare_add(template->dir_fd, SPARE_WARM, id, NULL), -1);
         }
-        assert_int_equal(spare_count(template->dir_fd), SPARES);
+        assert_int_equal(spare_count(template->dir_fd, SPARE_WARM), SPARES);
         int pipes[2];
         assert_int_equal(pipe(pipes), 0);
         for (int i = 0; i < TAKERS; i++) {
@@ -635,7 +635,7 @@ static void each_spare_is_taken_once(void **state)
                 if (pid > 0)
                         continue;
                 char id[33];
-                while (spare_take(template->dir_fd, id, NULL) == 1) {
+                while (spare_take(template->dir_fd, SPARE_WARM, id, NULL) == 1) {
                         (void)write_whole(pipes[1], id, 32);
                         spare_settle(template->dir_fd, id);
                 }
@@ -655,22 +655,22 @@ static void each_spare_is_taken_once(void **state)
         assert_int_equal(count, SPARES);
         for (int i = 0; i < TAKERS; i++)
                 (void)wait(NULL);
-        assert_int_equal(spare_count(template->dir_fd), 0);
+        assert_int_equal(spare_count(template->dir_fd, SPARE_WARM), 0);
         static const char one[] = "00000000000000000000000000000077";
         assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 0);
-        assert_int_equal(spare_add(template->dir_fd, one, NULL), 0);
-        assert_int_equal(spare_take(template->dir_fd, id, NULL), 1);
-        assert_int_equal(spare_count(template->dir_fd), 0);
+        assert_int_equal(spare_add(template->dir_fd, SPARE_WARM, one, NULL), 0);
+        assert_int_equal(spare_take(template->dir_fd, SPARE_WARM, id, NULL), 1);
+        assert_int_equal(spare_count(template->dir_fd, SPARE_WARM), 0);
         assert_int_equal(spare_forgotten(template->dir_fd, 60000, id), 0);
         assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 1);
         assert_string_equal(id, one);
-        spare_return(template->dir_fd, one);
-        assert_int_equal(spare_count(template->dir_fd), 1);
+        spare_return(template->dir_fd, SPARE_WARM, one);
+        assert_int_equal(spare_count(template->dir_fd, SPARE_WARM), 1);
         assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 0);
-        assert_int_equal(spare_take(template->dir_fd, id, NULL), 1);
+        assert_int_equal(spare_take(template->dir_fd, SPARE_WARM, id, NULL), 1);
         spare_settle(template->dir_fd, one);
         assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 0);
-        assert_false(spare_drop(template->dir_fd, "00000000000000000000000000000001"));
+        assert_false(spare_drop(template->dir_fd, SPARE_WARM, "00000000000000000000000000000001"));
         template_close(template);
 }
 
@@ -692,7 +692,8 @@ int main(void)
                         the_least_recently_used_goes_first, home_setup, home_teardown),
                 cmocka_unit_test_setup_teardown(
                         a_removed_one_is_not_damaged, home_setup, home_teardown),
-                cmocka_unit_test_setup_teardown(a_damaged_snapshot_stays, home_setup, home_teardown),
+                cmocka_unit_test_setup_teardown(
+                        a_damaged_snapshot_stays, home_setup, home_teardown),
                 cmocka_unit_test_setup_teardown(
                         each_spare_is_taken_once, home_setup, home_teardown),
         };

@@ -19,6 +19,7 @@ extern const struct command command_df, command_prune, command_spare_ls, command
         command_snapshot_create;
 
 extern const struct command command_cp;
+extern const struct command command_fs_find, command_fs_grep, command_fs_watch;
 extern const struct command command_fs_cat, command_fs_ls, command_fs_mkdir, command_fs_mv,
         command_fs_rm, command_fs_stat, command_fs_write;
 

@@ -115,7 +115,8 @@ const struct command command_logs = {
         .usage = "[OPTIONS] BOX",
         .summary = "Print the kept output of a box's command",
         .details = "The last 16 MiB are kept. What the command wrote to its standard error goes to "
-                   "standard error.",
+                   "standard error. With -f it ends with the box, or when the box is removed; a "
+                   "box that was not started yet is waited for.",
         .examples = "cubby logs work\n"
                     "cubby logs -f --tail 10 work\n"
                     "cubby logs -t --since 5m work",

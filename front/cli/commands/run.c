@@ -105,6 +105,31 @@ static int run_attached(struct cli *cli, cubby_box *box, const struct run_settin
         return rc;
 }
 
+/*
+ * The first run in a home fetches the guest kernel, which can take minutes. It is done before
+ * there is a box, so that an interrupt leaves none.
+ */
+static int fetch_kernel(struct cli *cli, const struct run_settings *run, const char *image)
+{
+        AUTO_CUBBY_FREE char *found = NULL;
+        cubby_kernel_list *kernels = NULL;
+        cubby_error err = {0};
+        size_t count = 0;
+        bool machine = run->box.engine == NULL || strcmp(run->box.engine, "microvm") == 0;
+
+        /* a missing image is told by the creation */
+        if (!machine || run->box.kernel != NULL ||
+                cubby_image_inspect(cli->cubby, image, &found, NULL) < 0)
+                return 0;
+        if (cubby_kernels(cli->cubby, &kernels, &err) < 0)
+                return cli_fail_error(cli, &err);
+        count = kernels->count;
+        cubby_kernel_list_free(kernels);
+        if (count == 0 && cubby_kernel_ensure(cli->cubby, NULL, NULL, &err) < 0)
+                return cli_fail_error(cli, &err);
+        return 0;
+}
+
 /* The box and its machine; with --from the machine goes on already. */
 static int make_box(struct cli *cli, const struct run_settings *run,
         const struct box_request *request, cubby_box **ret)
@@ -113,6 +138,10 @@ static int make_box(struct cli *cli, const struct run_settings *run,
         int rc = cli_open(cli);
         int made;
 
+        if (rc == 0 && run->from == NULL) {
+                rc = fetch_kernel(cli, run, request->options.image);
+                pump_block_signals(NULL); /* the start takes them; nothing here takes long */
+        }
         if (rc != 0)
                 return rc;
         made = run->from == NULL

@@ -136,6 +136,8 @@ void copy_fail(struct shim *shim, int code, const char *text)
         struct peer *peer = shim->saver;
         if (peer != NULL && !shim->still)
                 peer_error(peer, shim->save_stream, code, text);
+        else if (peer != NULL)
+                peer->closing = true; /* what it has is of an instant that is over */
         go_on(shim);
 }
 
@@ -194,10 +196,16 @@ void copy_frozen(struct shim *shim)
 
 bool copy_go_on(struct shim *shim, struct peer *peer, const struct frame *frame)
 {
-        if (frame->length != 0)
+        bool ends = frame->length == 1 && frame->payload[0] == 1;
+        if (frame->length != 0 && !ends)
                 return false;
         if (shim->saver != peer || !shim->still) {
                 peer_error(peer, frame->stream, CUBBY_E_STATE, "the box does not stand still");
+                return true;
+        }
+        if (ends) {
+                peer_send(peer, FRAME_OK, 0, frame->stream, NULL, 0);
+                end_kill(shim, "suspended", "");
                 return true;
         }
         go_on(shim);

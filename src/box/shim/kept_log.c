@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "box/shim/kept_log.h"
 
-#include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "box/config.h"
@@ -26,11 +25,11 @@ static long read_header(int fd, uint64_t at, uint8_t *ret_stream)
                 return 0;
         if (got != (ssize_t)sizeof header)
                 return -1;
-        uint32_t size = load_u32(header + 9);
-        if (size == 0 || size > KEPT_RECORD_MAX || header[8] < 1 || header[8] > 2)
+        struct log_record record;
+        if (!log_record_decode(header, &record))
                 return -1;
-        *ret_stream = header[8];
-        return (long)size;
+        *ret_stream = record.stream;
+        return (long)record.size;
 }
 
 /* Where the whole records at the front of the file end. */
@@ -104,9 +103,9 @@ int kept_log_append(struct kept_log *log, uint8_t stream, const void *data, size
         if (log->size + whole > KEPT_SEGMENT_MAX && log->size > 0 && rotate(log) < 0)
                 return -1;
         uint8_t header[KEPT_RECORD_HEADER];
-        store_u64(header, (uint64_t)clock_realtime_ns());
-        header[8] = stream;
-        store_u32(header + 9, (uint32_t)size);
+        const struct log_record record = {
+                .time_ns = clock_realtime_ns(), .stream = stream, .size = (uint32_t)size};
+        log_record_encode(&record, header);
         struct iovec parts[2] = {{.iov_base = header, .iov_len = sizeof header},
                 {.iov_base = (void *)(uintptr_t)data, .iov_len = size}};
         ssize_t written;

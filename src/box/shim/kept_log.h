@@ -4,20 +4,20 @@
 
 /*
  * The kept output of a box's command: records in `log`, before it `log.1`, each
- * at most 8 MiB. A record is time_ns u64, stream u8 (1 or 2), size u32, bytes,
- * little-endian. Readers keep a place of their own and see every record, also
+ * at most 8 MiB. Readers keep a place of their own and see every record, also
  * one that is rotated away while they read.
  */
 
 #include "base/error.h"
+#include "box/log_record.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define KEPT_SEGMENT_MAX (8U << 20)
-#define KEPT_RECORD_HEADER 13U
-#define KEPT_RECORD_MAX (32U * 1024U)
+#define KEPT_RECORD_HEADER LOG_RECORD_HEADER
+#define KEPT_RECORD_MAX LOG_RECORD_MAX
 
 struct kept_log {
         int dir_fd; /* the caller's */

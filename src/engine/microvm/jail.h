@@ -78,6 +78,8 @@ struct jail_spec {
 };
 
 int jail_plan(const struct jail_spec *spec, struct jail *ret, cubby_error *err);
+/* CUBBY_E_UNSUPPORTED when no layer keeps the VMM from the files of its user. */
+int jail_check(const struct jail *jail, cubby_error *err);
 /* For spawn_options.before_exec; `data` is the struct jail. */
 int jail_enter(void *data, const char **ret_step);
 /* Which layers are in force, for the log. */

@@ -101,6 +101,19 @@ int jail_plan(const struct jail_spec *spec, struct jail *ret, cubby_error *err)
         return 0;
 }
 
+int jail_check(const struct jail *jail, cubby_error *err)
+{
+        if (jail->namespaces != 0 || jail->change_uid || jail->landlock_abi > 0)
+                return 0;
+        return cubby_error_set(err, CUBBY_E_UNSUPPORTED,
+                "this host gives the user %u neither namespaces (kernel.unprivileged_userns_clone, "
+                "user.max_user_namespaces) nor Landlock: nothing would keep who breaks out of a "
+                "box "
+                "from this user's files; run as root, or accept it with CUBBY_WEAK_JAIL=1 in the "
+                "environment",
+                geteuid());
+}
+
 void jail_report(const struct jail *jail, char ret[JAIL_REPORT_MAX])
 {
         char landlock[32] = "no Landlock";
