@@ -8,6 +8,7 @@
 #include <linux/capability.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
@@ -149,33 +150,20 @@ static int cancelled(cubby_error *err)
         return cubby_error_set(err, CUBBY_E_CANCELLED, "the call was given up");
 }
 
-static bool put_record(struct buffer *buffer, uint16_t type, const void *bytes, size_t size)
-{
-        return buffer_u32(buffer, (uint32_t)size) && buffer_u16(buffer, type) &&
-                buffer_append(buffer, bytes, size);
-}
-
-/* With the lock held: room for a record of this size, made by the port thread. */
-static int put_out(
-        struct file_call *call, uint16_t type, const void *bytes, size_t size, cubby_error *err)
+/* With the lock held: waits for room, which the port thread makes. */
+static int put_out(struct file_call *call, struct record *record, cubby_error *err)
 {
         struct files *files = call->files;
-        bool parked = false;
-        while (!call->cancelled && call->out.size - call->out_head > FILE_OUT_MAX) {
-                if (!parked)
-                        stop_running(files);
-                parked = true;
-                (void)pthread_cond_wait(&call->changed, &files->lock);
-        }
-        if (parked || files->paused) {
-                if (!parked)
-                        stop_running(files);
+        if (files->paused || (!call->cancelled && call->out.bytes > FILE_OUT_MAX)) {
+                stop_running(files);
+                while (!call->cancelled && call->out.bytes > FILE_OUT_MAX)
+                        (void)pthread_cond_wait(&call->changed, &files->lock);
                 start_running(files);
         }
         if (call->cancelled)
                 return cancelled(err);
-        file_call_tidy(&call->out, &call->out_head);
-        return put_record(&call->out, type, bytes, size) ? 0 : cubby_error_no_memory(err);
+        records_put(&call->out, record);
+        return 0;
 }
 
 static int send_out(void *data, uint16_t type, const void *bytes, size_t size, cubby_error *err)
@@ -190,9 +178,14 @@ static int send_out(void *data, uint16_t type, const void *bytes, size_t size, c
         while (size > 0 && result == 0) {
                 size_t piece =
                         size < PORT_DATA_SIZE || type == FRAME_FILE_ENTRY ? size : PORT_DATA_SIZE;
+                struct record *record = record_new(type, next, piece);
+                if (record == NULL)
+                        return cubby_error_no_memory(err);
                 (void)pthread_mutex_lock(&files->lock);
-                result = put_out(thread->call, type, next, piece, err);
+                result = put_out(thread->call, record, err);
                 (void)pthread_mutex_unlock(&files->lock);
+                if (result < 0)
+                        free(record);
                 wake_port(files);
                 next += piece;
                 size -= piece;
@@ -222,29 +215,22 @@ static void consumed(struct file_call *call, size_t size)
                 call->credit_due = true;
 }
 
-/* With the lock held. */
-static int take_in(struct file_call *call, uint16_t *ret_type, struct slice *ret, cubby_error *err)
+/* With the lock held: 1 with a record, 0 at the end. */
+static int take_in(struct file_call *call, struct record **ret, cubby_error *err)
 {
         struct files *files = call->files;
-        stop_running(files);
-        while (!call->cancelled && !call->in_ended && call->in.size == call->in_head)
-                (void)pthread_cond_wait(&call->changed, &files->lock);
-        start_running(files);
+        if (files->paused || (!call->cancelled && !call->in_ended && call->in.first == NULL)) {
+                stop_running(files);
+                while (!call->cancelled && !call->in_ended && call->in.first == NULL)
+                        (void)pthread_cond_wait(&call->changed, &files->lock);
+                start_running(files);
+        }
         if (call->cancelled)
                 return cancelled(err);
-        if (call->in.size == call->in_head)
+        *ret = records_take(&call->in);
+        if (*ret == NULL)
                 return 0;
-        const uint8_t *record = call->in.data + call->in_head;
-        uint32_t size = load_u32(record);
-        buffer_clear(&call->taken);
-        if (!buffer_append(&call->taken, record + 6, size))
-                return cubby_error_no_memory(err);
-        *ret_type = load_u16(record + 4);
-        *ret = (struct slice){call->taken.data, size};
-        call->in_head += 6U + size;
-        if (call->in_head == call->in.size)
-                call->in_head = call->in.size = 0;
-        consumed(call, size);
+        consumed(call, (*ret)->size);
         return 1;
 }
 
@@ -252,13 +238,21 @@ static int receive_in(void *data, uint16_t *ret_type, struct slice *ret, cubby_e
 {
         struct thread *thread = data;
         struct files *files = thread->files;
+        struct file_call *call = thread->call;
+        struct record *record = NULL;
         (void)pthread_mutex_lock(&files->lock);
-        int result = take_in(thread->call, ret_type, ret, err);
-        bool due = thread->call->credit_due;
+        int result = take_in(call, &record, err);
+        bool due = call->credit_due;
         (void)pthread_mutex_unlock(&files->lock);
+        free(call->taken);
+        call->taken = record;
         if (due)
                 wake_port(files);
-        return result;
+        if (result <= 0)
+                return result;
+        *ret_type = record->type;
+        *ret = (struct slice){record->bytes, record->size};
+        return 1;
 }
 
 static int wait_for(void *data, int fd, cubby_error *err)
@@ -271,8 +265,8 @@ static int wait_for(void *data, int fd, cubby_error *err)
                 call->wait_fd = eventfd(call->cancelled ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK);
         struct pollfd fds[2] = {
                 {.fd = fd, .events = POLLIN}, {.fd = call->wait_fd, .events = POLLIN}};
-        int result = call->wait_fd < 0 ? cubby_error_errno(err, errno, "making an event descriptor")
-                                       : 0;
+        int result =
+                call->wait_fd < 0 ? cubby_error_errno(err, errno, "making an event descriptor") : 0;
         stop_running(files);
         (void)pthread_mutex_unlock(&files->lock);
         if (result == 0)
@@ -289,6 +283,7 @@ static void run(struct thread *thread, struct file_call *call)
 {
         const struct file_io io = {.root_fd = thread->root_fd,
                 .proc_fd = thread->proc_fd,
+                .drafts_fd = thread->files->workload->drafts_fd,
                 .data = thread,
                 .send = send_out,
                 .receive = receive_in,
@@ -353,6 +348,10 @@ static void *thread_main(void *data)
 {
         struct thread thread = {.files = data, .root_fd = -1, .proc_fd = -1};
         cubby_error problem = {0};
+        const struct sched_param plain = {0};
+        /* A wake-up does not push the port thread off the processor: it then hands over all
+         * that there is, not each frame for itself. */
+        (void)sched_setscheduler(0, SCHED_BATCH, &plain);
         if (enter(&thread, &problem) == 0)
                 serve(&thread, NULL);
         log_line(thread.files->log, LOG_ERROR, "a file thread: %s", problem.message);

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RECORD_HEAD 6U
-#define PORT_FRAMES 2 /* fill the port's buffer: one write takes both */
+#define PORT_FRAMES 2     /* fill the port's buffer: one write takes both */
+#define RECORD_ROOM 4096U /* of the smallest data: what comes byte by byte takes no more */
 #define CREDIT_MAX (1ULL << 40)
 
 static void refuse(struct port *port, uint64_t stream, int code, const char *text)
@@ -19,14 +19,74 @@ static void refuse(struct port *port, uint64_t stream, int code, const char *tex
         send_error(port, stream, &error);
 }
 
+void records_init(struct records *records)
+{
+        *records = (struct records){0};
+        records->last = &records->first;
+}
+
+void records_clear(struct records *records)
+{
+        struct record *record;
+        while ((record = records_take(records)) != NULL)
+                free(record);
+}
+
+struct record *record_new(uint16_t type, const void *bytes, size_t size)
+{
+        size_t room = type == FRAME_DATA && size < RECORD_ROOM ? RECORD_ROOM : size;
+        struct record *record = malloc(sizeof *record + room);
+        if (record == NULL)
+                return NULL;
+        record->next = NULL;
+        record->room = (uint32_t)room;
+        record->type = type;
+        record->size = (uint32_t)size;
+        memcpy(record->bytes, bytes, size);
+        return record;
+}
+
+void records_put(struct records *records, struct record *record)
+{
+        *records->last = record;
+        records->last = &record->next;
+        records->newest = record;
+        records->bytes += record->size;
+}
+
+struct record *records_take(struct records *records)
+{
+        struct record *record = records->first;
+        if (record == NULL)
+                return NULL;
+        records->first = record->next;
+        if (records->first == NULL) {
+                records->last = &records->first;
+                records->newest = NULL;
+        }
+        records->bytes -= record->size;
+        return record;
+}
+
+bool records_extend(struct records *records, const void *bytes, size_t size)
+{
+        struct record *record = records->newest;
+        if (record == NULL || record->type != FRAME_DATA || size > record->room - record->size)
+                return false;
+        memcpy(record->bytes + record->size, bytes, size);
+        record->size += (uint32_t)size;
+        records->bytes += size;
+        return true;
+}
+
 static void call_free(struct file_call *call)
 {
         if (call == NULL)
                 return;
         buffer_free(&call->payload);
-        buffer_free(&call->out);
-        buffer_free(&call->in);
-        buffer_free(&call->taken);
+        records_clear(&call->out);
+        records_clear(&call->in);
+        free(call->taken);
         buffer_free(&call->reply);
         (void)pthread_cond_destroy(&call->changed);
         close_quietly(call->wait_fd);
@@ -45,26 +105,14 @@ static struct file_call *call_new(struct files *files, const struct frame *frame
         call->in_window = FILE_WINDOW;
         (void)pthread_cond_init(&call->changed, NULL);
         buffer_init(&call->payload, FRAME_TO_GUEST_MAX);
-        /* twice, as what is gone may still be in front */
-        buffer_init(&call->out, (size_t)2 * (FILE_OUT_MAX + FILE_ENTRY_MAX + FRAME_DATA_MAX));
-        /* each byte of a window may be a record of its own */
-        buffer_init(&call->in, (size_t)2 * FILE_WINDOW * (RECORD_HEAD + 1));
-        buffer_init(&call->taken, FRAME_DATA_MAX);
+        records_init(&call->out);
+        records_init(&call->in);
         buffer_init(&call->reply, FILE_REPLY_MAX);
         if (!buffer_append(&call->payload, frame->payload, frame->length)) {
                 call_free(call);
                 return NULL;
         }
         return call;
-}
-
-/* Only when half of it is gone, so that each byte is moved once at most. */
-void file_call_tidy(struct buffer *records, size_t *head)
-{
-        if (*head < records->size - *head)
-                return;
-        buffer_consume(records, *head);
-        *head = 0;
 }
 
 static struct file_call *find(const struct files *files, uint64_t stream)
@@ -107,6 +155,7 @@ static bool take_frame(struct file_call *call, const struct frame *frame)
 {
         uint32_t need = frame->type == FRAME_DATA ? FILE_DATA_IN : FILE_ENTRIES_IN;
         uint32_t number = 0;
+        struct record *record;
         switch (frame->type) {
         case FRAME_DATA:
         case FRAME_FILE_ENTRY:
@@ -115,9 +164,14 @@ static bool take_frame(struct file_call *call, const struct frame *frame)
                         frame->length > call->in_window || call->in_ended)
                         return false;
                 call->in_window -= frame->length;
-                file_call_tidy(&call->in, &call->in_head);
-                return buffer_u32(&call->in, frame->length) && buffer_u16(&call->in, frame->type) &&
-                        buffer_append(&call->in, frame->payload, frame->length);
+                if (frame->type == FRAME_DATA &&
+                        records_extend(&call->in, frame->payload, frame->length))
+                        return true;
+                record = record_new(frame->type, frame->payload, frame->length);
+                if (record == NULL)
+                        return false;
+                records_put(&call->in, record);
+                return true;
         case FRAME_EOF:
                 call->in_ended = true;
                 return frame->flags == CHANNEL_STDIN && frame->length == 0;
@@ -157,24 +211,20 @@ bool files_frame(struct files *files, const struct frame *frame)
         return true;
 }
 
-/* With the lock held: the next record of the call, as far as it may go, into the port. */
+/* With the lock held: the next record of the call, if it may go, into the port. */
 static bool move_record(struct file_call *call, struct port *port)
 {
-        const uint8_t *record = call->out.data + call->out_head;
-        size_t size = load_u32(record);
-        uint16_t type = load_u16(record + 4);
+        size_t size = call->out.first->size;
+        uint16_t type = call->out.first->type;
         size_t room = 0;
-        if (size > call->credit)
-                return false;
-        uint8_t *to = port_data_room(port, &room);
+        uint8_t *to = size <= call->credit ? port_data_room(port, &room) : NULL;
         if (to == NULL || room < size)
                 return false;
-        memcpy(to, record + RECORD_HEAD, size);
+        struct record *record = records_take(&call->out);
+        memcpy(to, record->bytes, size);
+        free(record);
         port_bulk_done(port, type, type == FRAME_DATA ? CHANNEL_STDOUT : 0, call->stream, size);
         call->credit -= size;
-        call->out_head += RECORD_HEAD + size;
-        if (call->out_head == call->out.size)
-                call->out_head = call->out.size = 0;
         return true;
 }
 
@@ -194,15 +244,15 @@ static void give_credit(struct file_call *call, struct port *port)
 static bool pump_call(struct file_call *call, struct port *port)
 {
         if (call->silent || call->cancelled) {
-                call->out_head = call->out.size = 0;
+                records_clear(&call->out);
                 return false;
         }
         if (call->credit_due && !call->done)
                 give_credit(call, port);
         bool moved = false;
-        for (int i = 0; i < PORT_FRAMES && call->out.size > 0 && move_record(call, port); i++)
+        for (int i = 0; i < PORT_FRAMES && call->out.first != NULL && move_record(call, port); i++)
                 moved = true;
-        if (moved)
+        if (moved && call->out.bytes <= FILE_OUT_MAX / 2)
                 (void)pthread_cond_signal(&call->changed);
         return moved;
 }
@@ -231,7 +281,7 @@ bool files_pump(struct files *files, struct port *port)
         size_t kept = 0;
         for (size_t i = 0; i < files->count; i++) {
                 struct file_call *call = files->calls[i];
-                if (!call->done || call->out.size > 0) {
+                if (!call->done || call->out.first != NULL) {
                         files->calls[kept++] = call;
                         continue;
                 }

@@ -25,9 +25,23 @@
 
 #define FILE_THREADS_KEPT 3U /* there from the beginning: a template has them */
 #define FILE_THREADS_MAX 16U
-#define FILE_STREAMS_MAX 12U /* calls that may last: the others never wait for one of them */
-#define FILE_CALLS_MAX 64U   /* that run or wait for a thread */
-#define FILE_OUT_MAX (128U * 1024U)
+#define FILE_STREAMS_MAX 12U        /* calls that may last: the others never wait for one of them */
+#define FILE_CALLS_MAX 64U          /* that run or wait for a thread */
+#define FILE_OUT_MAX (256U * 1024U) /* a call waits with more; it goes on at half of it */
+
+/* One frame's worth of what travels. */
+struct record {
+        struct record *next;
+        uint16_t type;
+        uint32_t size, room;
+        uint8_t bytes[];
+};
+
+struct records {
+        struct record *first, **last;
+        struct record *newest; /* NULL: there is none */
+        size_t bytes;
+};
 
 struct file_call {
         struct file_call *next; /* in the line for a thread */
@@ -43,19 +57,17 @@ struct file_call {
         pthread_cond_t changed; /* its thread may go on */
         bool cancelled;
         int wait_fd; /* an event descriptor, once its thread waits for another one; or -1 */
-        bool done;         /* the thread has left it: the port thread's now */
-        struct buffer out; /* records: u32 size, u16 type, bytes */
-        size_t out_head;
-        uint64_t credit;  /* that the host has given for them */
-        struct buffer in; /* records, as above */
-        size_t in_head;
+        bool done;   /* the thread has left it: the port thread's now */
+        struct records out;
+        uint64_t credit; /* that the host has given for them */
+        struct records in;
         uint32_t in_window;   /* bytes the host may still send */
         uint32_t in_consumed; /* bytes it has no credit for yet */
         bool in_ended;
         bool credit_due;
 
         /* The thread's, then the port thread's. */
-        struct buffer taken; /* what receive has given out */
+        struct record *taken; /* what receive has given out */
         struct buffer reply;
         cubby_error error;
 };
@@ -79,8 +91,14 @@ struct files {
         size_t turn;
 };
 
-/* Takes what is before `head` out of a call's records, if it is worth it. */
-void file_call_tidy(struct buffer *records, size_t *head);
+void records_init(struct records *records);
+void records_clear(struct records *records);
+/* NULL when memory ran out. */
+struct record *record_new(uint16_t type, const void *bytes, size_t size);
+void records_put(struct records *records, struct record *record);
+struct record *records_take(struct records *records); /* NULL: none */
+/* Adds to the data that came last; false when that has no room. */
+bool records_extend(struct records *records, const void *bytes, size_t size);
 
 /* file_threads.c */
 int files_init(struct files *files, int wake_fd, const struct workload *workload,

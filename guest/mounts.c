@@ -2,6 +2,7 @@
 #include "mounts.h"
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "workload.h"
 
 #include <errno.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #define FILES_FOLDER "/run/cubby"
+#define DRAFTS_FOLDER "/proc/drafts"
 #define SAFE (MS_NOSUID | MS_NOEXEC | MS_NODEV)
 
 /* Calls `make` and then gives the parent folder its old times back: a mount point
@@ -42,6 +44,22 @@ int mounts_folder(const char *path, mode_t mode, cubby_error *err)
         if (keep_times(path, mkdir, mode) < 0 && errno != EEXIST)
                 return cubby_error_errno(err, errno, "making '%s' in the box", path);
         return 0;
+}
+
+int mounts_drafts(const struct log *log)
+{
+        cubby_error problem = {0};
+        int fd = -1;
+        if (dir_remove_at(AT_FDCWD, DRAFTS_FOLDER, &problem) == 0 &&
+                mounts_folder(DRAFTS_FOLDER, 01777, &problem) == 0) {
+                fd = open(DRAFTS_FOLDER, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+                if (fd < 0)
+                        (void)cubby_error_errno(&problem, errno, "opening '%s'", DRAFTS_FOLDER);
+        }
+        if (fd < 0)
+                log_line(log, LOG_WARNING, "files are written beside their place: %s",
+                        problem.message);
+        return fd;
 }
 
 static int mount_new(const char *type, const char *target, unsigned long flags, const char *data,

@@ -134,7 +134,8 @@ int workload_enter(
                 .files_fd = -1,
                 .random_fd = -1,
                 .mounts_fd = -1,
-                .root_fd = -1};
+                .root_fd = -1,
+                .drafts_fd = -1};
         workload.random_fd = open("/dev/random", O_RDWR | O_CLOEXEC);
         if (workload.random_fd < 0)
                 return cubby_error_errno(err, errno, "opening /dev/random");
@@ -144,8 +145,10 @@ int workload_enter(
         if (workload.mounts_fd < 0)
                 return cubby_error_errno(err, errno, "opening the workload's namespace");
         if (cgroups_finish(cgroups, err) < 0 || enter_root(err) < 0 ||
-                mounts_folder("/proc", 0555, err) < 0 || bound_capabilities(err) < 0 ||
-                start_init(&workload, err) < 0 || mounts_devices(err) < 0 || mounts_masks(err) < 0)
+                mounts_folder("/proc", 0555, err) < 0 || bound_capabilities(err) < 0)
+                return -1;
+        workload.drafts_fd = mounts_drafts(log);
+        if (start_init(&workload, err) < 0 || mounts_devices(err) < 0 || mounts_masks(err) < 0)
                 return -1;
         workload.root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
         workload.proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -23,6 +23,7 @@ struct workload {
         int random_fd;
         int mounts_fd; /* the workload's mount namespace */
         int root_fd;   /* its root, O_PATH */
+        int drafts_fd; /* files that have no place yet, O_PATH; no path leads there */
 };
 
 /* On the spawner thread, once. What an odd image makes impossible (its /etc is a

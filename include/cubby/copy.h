@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <cubby/cubby.h> /* which includes this one */
+
 #ifndef CUBBY_COPY_H
 #define CUBBY_COPY_H
 
@@ -29,8 +31,6 @@
  * Errors are those of file calls, and CUBBY_E_CANCELLED when `progress` asks for it,
  * CUBBY_E_TIMEOUT also when the box moves nothing for a minute. Legal in: running.
  */
-
-#include <cubby/files.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <cubby/cubby.h> /* which includes this one */
+
 #ifndef CUBBY_FILES_H
 #define CUBBY_FILES_H
 
@@ -21,8 +23,6 @@
  *   - Legal in: running. `options` may be NULL.
  *   - A call on a box may run beside any other; a cubby_file is for one thread at a time.
  */
-
-#include <cubby/cubby.h>
 
 #ifdef __cplusplus
 extern "C" {

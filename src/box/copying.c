@@ -13,7 +13,7 @@
 int copying_begin(struct copying *copying, const cubby_copy_options *options, cubby_error *err)
 {
         int64_t now = clock_monotonic_ms();
-        *copying = (struct copying){.options = options, .told_ms = now, .moved_ms = now};
+        *copying = (struct copying){.options = options, .told_ms = now};
         if (options->archive && options->owner != NULL)
                 return cubby_error_set(err, CUBBY_E_INVALID,
                         "owners are either kept (archive) or given, not both");
@@ -46,15 +46,16 @@ int copying_waited(struct copying *copying, cubby_error *err)
 {
         if (copying_look(copying, err) < 0)
                 return -1;
-        if (clock_monotonic_ms() - copying->moved_ms > IDLE_MS)
+        if (clock_monotonic_ms() - copying->waiting_ms > IDLE_MS)
                 return cubby_error_set(
                         err, CUBBY_E_TIMEOUT, "the box moved nothing for %d s", IDLE_MS / 1000);
         return 0;
 }
 
-static void moved(struct copying *copying)
+/* The other end may have taken its time, a pipe say: that is not the box's. */
+static void begin_wait(struct copying *copying)
 {
-        copying->moved_ms = clock_monotonic_ms();
+        copying->waiting_ms = clock_monotonic_ms();
 }
 
 static struct slice text_slice(const char *text)
@@ -68,7 +69,6 @@ static int open_stream(struct copying *copying, cubby_box *box, struct message_f
         AUTO_FREE char *absolute = NULL;
         if (file_call_fill(box, path, &copying->options->file, call, &absolute, err) < 0)
                 return -1;
-        moved(copying);
         return file_stream_open(box, call, copying->deadline_ms, ret, err);
 }
 
@@ -76,14 +76,13 @@ static int open_stream(struct copying *copying, cubby_box *box, struct message_f
 static int next_frame(
         struct copying *copying, struct file_stream *stream, struct frame *ret, cubby_error *err)
 {
+        begin_wait(copying);
         for (;;) {
                 cubby_error problem = {0};
                 if (copying_look(copying, err) < 0)
                         return -1;
-                if (file_stream_next(stream, copying_until(copying), ret, &problem) == 0) {
-                        moved(copying);
+                if (file_stream_next(stream, copying_until(copying), ret, &problem) == 0)
                         return 0;
-                }
                 if (problem.code != CUBBY_E_TIMEOUT) {
                         if (err != NULL)
                                 *err = problem;
@@ -163,6 +162,7 @@ static int flush(struct copy_to *to, cubby_error *err)
         struct copying *copying = to->copying;
         size_t size = to->used;
         to->used = 0;
+        begin_wait(copying);
         while (size > 0) {
                 cubby_error problem = {0};
                 if (copying_look(copying, err) < 0)
@@ -177,7 +177,6 @@ static int flush(struct copy_to *to, cubby_error *err)
                 if (copying_waited(copying, err) < 0)
                         return -1;
         }
-        moved(copying);
         int64_t limit = deadline_after_ms(FRAME_MS);
         return file_stream_put(to->stream, FRAME_DATA, to->gathered, size,
                 limit < copying->deadline_ms ? limit : copying->deadline_ms, NULL, err);

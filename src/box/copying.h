@@ -20,7 +20,7 @@ struct copying {
         uint64_t total;
         int64_t deadline_ms; /* of the caller */
         int64_t told_ms;     /* when progress was last called */
-        int64_t moved_ms;    /* when a box last gave or took something */
+        int64_t waiting_ms;  /* since when a box is waited for */
 };
 
 int copying_begin(struct copying *copying, const cubby_copy_options *options, cubby_error *err);

@@ -123,6 +123,7 @@ int box_copy_out(cubby_box *box, const char *path, const char *host_path,
         if (folder < 0)
                 return tree_errno(err, errno, "opening", plan.folder);
         const struct unpack_options unpacked = {.folder_fd = folder,
+                .drafts_fd = -1,
                 .name = plan.name,
                 .strict = true,
                 .owner = options->archive ? UNPACK_AS_PACKED : UNPACK_OWN,

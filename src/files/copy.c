@@ -81,6 +81,7 @@ int operate_tree_in(const struct message_file_call *call, const struct file_io *
         if (strchr(name, '/') != NULL || (name[0] != '\0' && !tree_path_valid(name)))
                 return cubby_error_set(err, CUBBY_E_INVALID, "the name of a copy has a bad form");
         struct unpack_options options = {.folder_fd = io->root_fd,
+                .drafts_fd = io->drafts_fd,
                 .folder = folder,
                 .name = name,
                 .scattered = (call->flags & FILE_SCATTERED) != 0,

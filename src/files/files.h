@@ -25,6 +25,9 @@
 struct file_io {
         int root_fd; /* the box's root, O_PATH */
         int proc_fd; /* our own /proc, O_PATH: descriptors are opened again through it */
+        /* Where files of the root's file system are written before they get their place; they are
+         * removed by others should we be killed. -1: beside their place. */
+        int drafts_fd;
         bool own_folder; /* the thread's working folder is its own: it may be changed */
         void *data;
         /*

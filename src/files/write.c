@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A file is written beside its place and put there by one step, when it is whole and on the
- * disk: whoever opens it meanwhile, and whatever fails, sees the old one. Until then it has
- * no name, so that not even a killed machine leaves it behind. On a file system that has no
- * files without a name it has one of its own, and is removed by that.
+ * A file is written somewhere else and put in its place by one step, when it is whole and
+ * on the disk: whoever opens it meanwhile, and whatever fails, sees the old one. Until then
+ * it is in the folder for drafts, or, on another file system, beside its place without a
+ * name where that is possible: not even a killed machine leaves it in anybody's way.
  *
  * What is a mount of its own (/etc/hosts in a box) cannot be replaced and is written in its
  * place.
@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -23,6 +24,8 @@
 
 #define DRAFT_TRIES 100
 #define MODE_NEW 0644U
+#define DIRECT_PIECE (1U << 20)
+#define DIRECT_BLOCK 4096U
 
 struct target {
         const char *path; /* for people */
@@ -33,6 +36,8 @@ struct target {
 
 struct draft {
         int fd;
+        int dir_fd;    /* where it is; not its own */
+        bool direct;   /* past the page cache */
         char name[32]; /* "": it has none */
 };
 
@@ -92,32 +97,82 @@ static bool draft_name(char ret[32])
         return true;
 }
 
-static int make_draft(const struct target *target, struct draft *ret, cubby_error *err)
+static int open_draft(bool apart, struct draft *draft, int flags)
 {
-        int dir_fd = target->place.dir_fd;
-        int fd = openat(dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-        ret->name[0] = '\0';
-        bool without_name = fd >= 0 ||
-                (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL);
-        for (int i = 0; !without_name && fd < 0 && i < DRAFT_TRIES; i++) {
-                if (!draft_name(ret->name))
-                        break;
-                fd = openat(dir_fd, ret->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                        0600);
-                if (fd < 0 && errno != EEXIST)
+        const mode_t mode = 0600;
+        int fd = -1;
+        draft->name[0] = '\0';
+        if (!apart) {
+                fd = openat(draft->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC | flags, mode);
+                if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT))
+                        return fd;
+        }
+        for (int i = 0; i < DRAFT_TRIES; i++) {
+                if (!draft_name(draft->name))
+                        return -1;
+                fd = openat(draft->dir_fd, draft->name,
+                        O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | flags, mode);
+                if (fd >= 0 || errno != EEXIST)
                         break;
         }
-        if (fd < 0)
-                return file_error(err, errno, "writing beside '%.256s'", target->path);
-        ret->fd = fd;
+        return fd;
+}
+
+static int make_draft(
+        const struct file_io *io, const struct target *target, struct draft *ret, cubby_error *err)
+{
+        struct stat there;
+        struct stat here;
+        bool apart = io->drafts_fd >= 0 && fstat(io->drafts_fd, &there) == 0 &&
+                fstat(target->place.dir_fd, &here) == 0 && there.st_dev == here.st_dev;
+        struct draft draft = {
+                .dir_fd = apart ? io->drafts_fd : target->place.dir_fd, .direct = true};
+        /* Else a user who may not write the folder would hear of it only at the end. */
+        if (syscall(SYS_faccessat2, target->place.dir_fd, "", W_OK | X_OK,
+                    AT_EACCESS | AT_EMPTY_PATH) < 0)
+                return file_error(err, errno, "writing in the folder of '%.256s'", target->path);
+        draft.fd = open_draft(apart, &draft, O_DIRECT);
+        if (draft.fd < 0 && errno == EINVAL) {
+                /* A refused flag is found out after the name was made. */
+                if (draft.name[0] != '\0')
+                        (void)unlinkat(draft.dir_fd, draft.name, 0);
+                draft.direct = false;
+                draft.fd = open_draft(apart, &draft, 0);
+        }
+        if (draft.fd < 0)
+                return file_error(err, errno, "writing '%.256s'", target->path);
+        *ret = draft;
         return 0;
 }
 
-static void drop_draft(const struct target *target, struct draft *draft)
+static void drop_draft(struct draft *draft)
 {
         if (draft->name[0] != '\0')
-                (void)unlinkat(target->place.dir_fd, draft->name, 0);
+                (void)unlinkat(draft->dir_fd, draft->name, 0);
         close_quietly(draft->fd);
+}
+
+/* Says that the file may be written, to whom wants to know. */
+static int announce(
+        const struct message_file_call *call, const struct file_io *io, cubby_error *err)
+{
+        return (call->flags & FILE_ANNOUNCE) == 0
+                ? 0
+                : io->send(io->data, FRAME_FILE_ENTRY, "", 1, err);
+}
+
+static int write_all(int fd, const uint8_t *data, size_t size, const char *path, cubby_error *err)
+{
+        while (size > 0) {
+                ssize_t wrote = write(fd, data, size);
+                if (wrote < 0 && errno == EINTR)
+                        continue;
+                if (wrote <= 0)
+                        return file_error(err, wrote < 0 ? errno : EIO, "writing '%.256s'", path);
+                data += wrote;
+                size -= (size_t)wrote;
+        }
+        return 0;
 }
 
 /* All that comes, at the end of what is there. */
@@ -127,18 +182,61 @@ static int take_content(const struct message_file_call *call, const struct file_
         struct slice data;
         uint16_t type = 0;
         int have;
-        if ((call->flags & FILE_ANNOUNCE) != 0 &&
-                io->send(io->data, FRAME_FILE_ENTRY, "", 1, err) < 0)
+        if (announce(call, io, err) < 0)
                 return -1;
-        while ((have = io->receive(io->data, &type, &data, err)) > 0) {
-                for (size_t done = 0; done < data.size;) {
-                        ssize_t wrote = write(fd, data.data + done, data.size - done);
-                        if (wrote < 0 && errno != EINTR)
-                                return file_error(err, errno, "writing '%.256s'", target->path);
-                        done += wrote > 0 ? (size_t)wrote : 0;
-                }
-        }
+        while ((have = io->receive(io->data, &type, &data, err)) > 0)
+                if (write_all(fd, data.data, data.size, target->path, err) < 0)
+                        return -1;
         return have;
+}
+
+/*
+ * The same past the page cache, which a machine that is emulated fills slowly. And what is
+ * on the disk before the file gets its name needs no sync of its own: the record that names
+ * it is the only one to wait for. The last block is written whole and then cut.
+ */
+static int take_directly(const struct message_file_call *call, const struct file_io *io,
+        const struct target *target, int fd, cubby_error *err)
+{
+        struct slice data = {0};
+        uint16_t type = 0;
+        uint64_t size = 0;
+        size_t filled = 0;
+        size_t room = call->count > 0 && call->count < DIRECT_PIECE
+                ? ((size_t)call->count + DIRECT_BLOCK - 1) / DIRECT_BLOCK * DIRECT_BLOCK
+                : DIRECT_PIECE;
+        AUTO_FREE uint8_t *piece = aligned_alloc(DIRECT_BLOCK, room);
+        if (piece == NULL)
+                return cubby_error_no_memory(err);
+        if (announce(call, io, err) < 0)
+                return -1;
+        if (call->count >= DIRECT_PIECE && call->count <= INT64_MAX &&
+                fallocate(fd, 0, 0, (off_t)call->count) < 0 && errno != EOPNOTSUPP)
+                return file_error(err, errno, "writing '%.256s'", target->path);
+        for (int have = 1; have > 0;) {
+                if (data.size == 0) {
+                        have = io->receive(io->data, &type, &data, err);
+                        if (have < 0)
+                                return -1;
+                }
+                size_t more = data.size < room - filled ? data.size : room - filled;
+                if (more > 0)
+                        memcpy(piece + filled, data.data, more);
+                filled += more;
+                size += more;
+                data.data += more;
+                data.size -= more;
+                if (filled < room && have > 0)
+                        continue;
+                size_t whole = (filled + DIRECT_BLOCK - 1) / DIRECT_BLOCK * DIRECT_BLOCK;
+                memset(piece + filled, 0, whole - filled);
+                if (write_all(fd, piece, whole, target->path, err) < 0)
+                        return -1;
+                filled = 0;
+        }
+        if ((size % DIRECT_BLOCK != 0 || size < call->count) && ftruncate(fd, (off_t)size) < 0)
+                return file_error(err, errno, "writing '%.256s'", target->path);
+        return 0;
 }
 
 /* Owner and mode: as asked, else those of the file that is replaced. */
@@ -154,6 +252,8 @@ static int set_owner(const struct message_file_call *call, const struct file_io 
         if (owner[0] != '\0' && io->owner(io->data, owner, &uid, &gid, err) < 0)
                 return -1;
         bool wanted = owner[0] != '\0' || target->exists;
+        if (!wanted && fstat(target->place.dir_fd, &now) == 0 && (now.st_mode & S_ISGID) != 0)
+                (void)!fchown(fd, (uid_t)-1, now.st_gid); /* as if it had been made there */
         if (fstat(fd, &now) < 0)
                 return file_error(err, errno, "'%.256s'", target->path);
         if (wanted && (now.st_uid != uid || now.st_gid != gid) && fchown(fd, uid, gid) < 0)
@@ -221,7 +321,8 @@ static int publish(const struct message_file_call *call, const struct file_io *i
                         return file_error(err, errno, "'%.256s'", target->path);
                 memcpy(draft->name, between, sizeof between);
         }
-        if (renameat2(dir_fd, draft->name, dir_fd, name, exclusive ? RENAME_NOREPLACE : 0) < 0)
+        if (renameat2(draft->dir_fd, draft->name, dir_fd, name, exclusive ? RENAME_NOREPLACE : 0) <
+                0)
                 return file_error(err, errno, "'%.256s'", target->path);
         draft->name[0] = '\0';
         return 0;
@@ -231,17 +332,18 @@ static int replace(const struct message_file_call *call, const struct file_io *i
         const struct target *target, cubby_error *err)
 {
         struct draft draft = {.fd = -1};
-        if (make_draft(target, &draft, err) < 0)
+        if (make_draft(io, target, &draft, err) < 0)
                 return -1;
-        int result = take_content(call, io, target, draft.fd, err) < 0 ||
-                        set_owner(call, io, target, draft.fd, err) < 0 ||
+        int taken = draft.direct ? take_directly(call, io, target, draft.fd, err)
+                                 : take_content(call, io, target, draft.fd, err);
+        int result = taken < 0 || set_owner(call, io, target, draft.fd, err) < 0 ||
                         set_mode(call, target, draft.fd, err) < 0 ||
-                        sync_file(call, target, draft.fd, err) < 0 ||
+                        (!draft.direct && sync_file(call, target, draft.fd, err) < 0) ||
                         publish(call, io, target, &draft, err) < 0 ||
                         sync_folder(call, io, target, draft.fd, err) < 0
                 ? -1
                 : 0;
-        drop_draft(target, &draft);
+        drop_draft(&draft);
         return result;
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -41,6 +42,7 @@ struct linked {
 /* The regular file that is being written. */
 struct content {
         int fd;
+        int dir_fd; /* where the draft is; not its own */
         bool direct;
         uint64_t start; /* of the bytes in `piece` */
         size_t used;
@@ -52,6 +54,9 @@ struct unpacking {
         struct tree_reader *reader;
         struct tree_count *count;
         int parent_fd; /* of `parent`; -1: none yet */
+        int apart_fd;  /* for drafts of what comes in there */
+        gid_t group;   /* of what is made in there, when that is not the user's */
+        bool has_group, may_write;
         char *parent;
         char *full; /* of the entry at hand, beneath the folder */
         char *name; /* the last part of it, within `full` */
@@ -128,6 +133,26 @@ static int make_missing(struct unpacking *unpacking, cubby_error *err)
         return 0;
 }
 
+/* Whether drafts can be elsewhere, and what they then have to know of the folder. */
+static int look_at_parent(struct unpacking *unpacking, cubby_error *err)
+{
+        int drafts_fd = unpacking->options->drafts_fd;
+        struct stat here;
+        struct stat there;
+        unpacking->apart_fd = unpacking->parent_fd;
+        unpacking->has_group = unpacking->may_write = false;
+        if (drafts_fd < 0)
+                return 0;
+        if (fstat(unpacking->parent_fd, &here) < 0 || fstat(drafts_fd, &there) < 0)
+                return failed(unpacking, "opening the folder of", err);
+        if (here.st_dev != there.st_dev)
+                return 0;
+        unpacking->apart_fd = drafts_fd;
+        unpacking->has_group = (here.st_mode & S_ISGID) != 0;
+        unpacking->group = here.st_gid;
+        return 0;
+}
+
 /* Opens the folder of the entry at `full`, unless it was the last one's too. */
 static int enter_parent(struct unpacking *unpacking, cubby_error *err)
 {
@@ -149,7 +174,7 @@ static int enter_parent(struct unpacking *unpacking, cubby_error *err)
         if (fd < 0)
                 return failed(unpacking, "opening the folder of", err);
         unpacking->parent_fd = fd;
-        return 0;
+        return look_at_parent(unpacking, err);
 }
 
 /* Where the entry of this path goes, beneath folder_fd. */
@@ -179,12 +204,12 @@ static int make_draft(char ret[DRAFT_SIZE])
 }
 
 /* Moves the draft to its name. */
-static int publish(struct unpacking *unpacking, const char *draft, cubby_error *err)
+static int publish(struct unpacking *unpacking, int dir_fd, const char *draft, cubby_error *err)
 {
-        if (renameat(unpacking->parent_fd, draft, unpacking->parent_fd, unpacking->name) == 0)
+        if (renameat(dir_fd, draft, unpacking->parent_fd, unpacking->name) == 0)
                 return 0;
         int problem = errno;
-        (void)unlinkat(unpacking->parent_fd, draft, 0);
+        (void)unlinkat(dir_fd, draft, 0);
         if (problem == EISDIR || problem == ENOTEMPTY || problem == EEXIST) {
                 (void)cubby_error_set(err, CUBBY_E_INVALID,
                         "'%s' is a folder and is not replaced by something else", unpacking->full);
@@ -239,12 +264,22 @@ static int set_facts(
         struct unpacking *unpacking, int fd, const struct tree_entry *entry, cubby_error *err)
 {
         struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, time_of(entry->mtime_ns)};
+        mode_t mode = mode_of(unpacking, entry);
+        struct stat now;
         uid_t uid = 0;
         gid_t gid = 0;
+        bool given = false;
+        if (fstat(fd, &now) < 0)
+                return failed(unpacking, "looking at", err);
         /* in this order: a new owner clears set-id bits and capabilities */
-        if (owner_of(unpacking, entry, &uid, &gid) && fchown(fd, uid, gid) < 0)
-                return failed(unpacking, "giving away", err);
-        if (fchmod(fd, mode_of(unpacking, entry)) < 0)
+        if (owner_of(unpacking, entry, &uid, &gid)) {
+                given = now.st_uid != uid || now.st_gid != gid;
+                if (given && fchown(fd, uid, gid) < 0)
+                        return failed(unpacking, "giving away", err);
+        } else if (unpacking->has_group) {
+                (void)!fchown(fd, (uid_t)-1, unpacking->group); /* as if made there */
+        }
+        if ((given || (now.st_mode & 07777) != mode) && fchmod(fd, mode) < 0)
                 return failed(unpacking, "setting the mode of", err);
         set_xattrs(unpacking, fd, entry);
         if (futimens(fd, times) < 0)
@@ -455,11 +490,21 @@ static int open_content(
         struct unpacking *unpacking, const struct tree_entry *entry, cubby_error *err)
 {
         struct content *content = &unpacking->content;
-        *content = (struct content){.fd = -1};
+        /* With the mode that it is to have, which saves a step for each of many files. */
+        mode_t mode = unpacking->options->strict ? 0600 : mode_of(unpacking, entry) & 0777;
+        *content = (struct content){.fd = -1, .dir_fd = unpacking->apart_fd};
+        /* Else a user who may not write there would hear of it when all is written. By
+         * number: the C library's answer would be of the ids of the process. */
+        if (unpacking->apart_fd != unpacking->parent_fd && !unpacking->may_write) {
+                if (syscall(SYS_faccessat2, unpacking->parent_fd, "", W_OK | X_OK,
+                            AT_EACCESS | AT_EMPTY_PATH) < 0)
+                        return failed(unpacking, "making", err);
+                unpacking->may_write = true;
+        }
         if (make_draft(content->draft) < 0)
                 return failed(unpacking, "making", err);
-        content->fd = openat(unpacking->parent_fd, content->draft,
-                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        content->fd = openat(content->dir_fd, content->draft,
+                O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
         if (content->fd < 0)
                 return failed(unpacking, "making", err);
         go_direct(unpacking, entry);
@@ -471,7 +516,7 @@ static void drop_content(struct unpacking *unpacking)
         if (unpacking->content.fd < 0)
                 return;
         close_quietly(take_fd(&unpacking->content.fd));
-        (void)unlinkat(unpacking->parent_fd, unpacking->content.draft, 0);
+        (void)unlinkat(unpacking->content.dir_fd, unpacking->content.draft, 0);
 }
 
 /* ---- several names ---- */
@@ -522,7 +567,7 @@ static int put_same(struct unpacking *unpacking, const struct tree_entry *entry,
                         unpacking->full);
         if (make_draft(draft) < 0 || linkat(in, last, unpacking->parent_fd, draft, 0) < 0)
                 return failed(unpacking, "linking", err);
-        int result = publish(unpacking, draft, err);
+        int result = publish(unpacking, unpacking->parent_fd, draft, err);
         /* two names of one file: the rename has left both */
         (void)unlinkat(unpacking->parent_fd, draft, 0);
         return result;
@@ -567,7 +612,7 @@ static int put_other(struct unpacking *unpacking, const struct tree_entry *entry
                 (void)unlinkat(at, draft, 0);
                 return -1;
         }
-        return publish(unpacking, draft, err);
+        return publish(unpacking, at, draft, err);
 }
 
 /* The root as the folder that is there already. */
@@ -599,6 +644,37 @@ static int put_entry(struct unpacking *unpacking, const struct tree_entry *entry
         return put_other(unpacking, entry, err);
 }
 
+/* A file that is a mount of its own (/etc/hosts in a box) cannot be replaced: it is written
+ * where it is, from the draft, which has lost its name. */
+static int write_over(struct unpacking *unpacking, cubby_error *err)
+{
+        struct stat info;
+        AUTO_FD int to = tree_open(unpacking->parent_fd, unpacking->name,
+                O_WRONLY | O_NONBLOCK | O_NOFOLLOW, 0, resolve_of(unpacking));
+        if (to < 0 || fstat(to, &info) < 0 || fcntl(unpacking->content.fd, F_SETFL, 0) < 0)
+                return failed(unpacking, "writing", err);
+        if (!S_ISREG(info.st_mode)) {
+                errno = EBUSY;
+                return failed(unpacking, "writing", err);
+        }
+        return file_copy_sparse(unpacking->content.fd, to, err);
+}
+
+static int name_content(struct unpacking *unpacking, cubby_error *err)
+{
+        struct content *content = &unpacking->content;
+        cubby_error problem = {0};
+        int result = publish(unpacking, content->dir_fd, content->draft, &problem);
+        if (result < 0 && problem.sys_errno == EBUSY && !unpacking->options->strict)
+                result = write_over(unpacking, &problem);
+        if (result == 0)
+                return 0;
+        close_quietly(take_fd(&content->fd));
+        if (err != NULL)
+                *err = problem;
+        return -1;
+}
+
 static int close_content(struct unpacking *unpacking, uint64_t size, cubby_error *err)
 {
         struct content *content = &unpacking->content;
@@ -614,10 +690,8 @@ static int close_content(struct unpacking *unpacking, uint64_t size, cubby_error
                 return -1;
         if (entry->linked && unpacking->options->strict && remember_linked(unpacking, err) < 0)
                 return -1;
-        if (publish(unpacking, content->draft, err) < 0) {
-                close_quietly(take_fd(&content->fd));
+        if (name_content(unpacking, err) < 0)
                 return -1;
-        }
         /* some file systems tell of a full disk only here */
         if (close(take_fd(&content->fd)) < 0 && errno != EINTR)
                 return failed(unpacking, "writing", err);

@@ -21,7 +21,8 @@ enum unpack_owner { UNPACK_OWN, UNPACK_FIXED, UNPACK_AS_PACKED };
 struct unpack_options {
         int folder_fd;
         const char *folder; /* NULL: folder_fd itself; else its path, beneath that root */
-        const char *name;   /* the root's new name in the folder; "": it is the folder itself */
+        int drafts_fd;    /* -1, or a folder for files that have no place yet, which all may use */
+        const char *name; /* the root's new name in the folder; "": it is the folder itself */
         bool strict;
         bool scattered; /* as in a tar: entries in any order, folders that are missing */
         enum unpack_owner owner;

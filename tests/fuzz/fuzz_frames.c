@@ -2,6 +2,7 @@
 
 /* The frame decoder and every message decoder over the same bytes. What one
  * takes is encoded again and must come out the same. */
+#include "wire/files.h"
 #include "wire/wire.h"
 
 #include <stdlib.h>
@@ -35,6 +36,8 @@ ROUND_TRIP(error)
 ROUND_TRIP(exit)
 ROUND_TRIP(metrics)
 ROUND_TRIP(status)
+ROUND_TRIP(file_call)
+ROUND_TRIP(file_info)
 
 static void try_exec(struct slice payload)
 {
@@ -74,6 +77,8 @@ static void try_messages(struct slice payload)
         try_exit(payload);
         try_metrics(payload);
         try_status(payload);
+        try_file_call(payload);
+        try_file_info(payload);
         try_exec(payload);
         try_processes(payload);
         (void)message_u32_decode(payload, &number);

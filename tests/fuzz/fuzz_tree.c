@@ -88,6 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct slice left = {.data = data, .size = size};
         const struct tree_input input = {.next = next, .data = &left};
         const struct unpack_options options = {.folder_fd = to,
+                .drafts_fd = -1,
                 .name = size % 2 == 0 ? "" : "copy",
                 .strict = true,
                 .scattered = size % 3 == 0};

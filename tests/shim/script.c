@@ -227,6 +227,29 @@ static void over_credit(struct actor *actor)
                 say(actor, FRAME_DATA, CHANNEL_STDOUT, stream, data, sizeof data);
 }
 
+/* Answers STAT with what belongs to other calls, then twice. */
+static void wrong_files(struct actor *actor)
+{
+        uint64_t stream = hear(actor, FRAME_FILE_CALL, NULL);
+        say(actor, FRAME_FILE_ENTRY, 0, stream, "entry", 5);
+        say(actor, FRAME_DATA, CHANNEL_STDOUT, stream, "data", 4);
+        say(actor, FRAME_EOF, CHANNEL_STDOUT, stream, "", 0);
+        say_number(actor, FRAME_CREDIT, CHANNEL_STDIN, stream, 1);
+        say_number(actor, FRAME_EXEC_STARTED, 0, stream, 2);
+        say_exit(actor, stream, 0, 0);
+        say(actor, FRAME_OK, 0, stream, "", 0);
+        say(actor, FRAME_FILE_REPLY, 0, stream, "right", 5);
+        say(actor, FRAME_FILE_REPLY, 0, stream, "again", 5);
+}
+
+static void files_over_credit(struct actor *actor)
+{
+        static const uint8_t data[FRAME_DATA_MAX];
+        uint64_t stream = hear(actor, FRAME_FILE_CALL, NULL);
+        for (;;)
+                say(actor, FRAME_FILE_ENTRY, 0, stream, data, sizeof data);
+}
+
 static void escapes(struct actor *actor)
 {
         AUTO_BUFFER struct buffer payload;
@@ -274,6 +297,8 @@ static const struct {
         {"bad-values", bad_values},
         {"wrong-answers", wrong_answers},
         {"over-credit", over_credit},
+        {"wrong-files", wrong_files},
+        {"files-over-credit", files_over_credit},
         {"escapes", escapes},
         {"deaf", deaf},
         {"flood", flood},

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "wire/files.h"
+
 static void start(struct test_box *box, const char *script)
 {
         struct box_setup setup = {.engine = "script", .script = script};
@@ -58,6 +60,79 @@ static void test_over_credit(void **state)
         assert_string_equal(exit.reason, "protocol");
         client_close(client);
         box_remove(&box);
+}
+
+static uint64_t send_file_call(struct client *client, uint16_t operation)
+{
+        const struct message_file_call call = {
+                .operation = operation, .path = {(const uint8_t *)"/", 1}};
+        AUTO_BUFFER struct buffer payload = {.maximum = 1000};
+        uint64_t stream = client_new_stream(client);
+        assert_true(message_file_call_encode(&payload, &call));
+        assert_int_equal(client_send(client, FRAME_FILE_CALL, 0, stream, payload.data, payload.size,
+                                 soon(), NULL),
+                0);
+        return stream;
+}
+
+static void test_files_over_credit(void **state)
+{
+        struct test_box box;
+        struct box_exit exit;
+        start(&box, "files-over-credit");
+        struct client *client = box_client(&box);
+        (void)send_file_call(client, FILE_LIST);
+        box_wait_end(&box, &exit);
+        assert_string_equal(exit.reason, "protocol");
+        client_close(client);
+        box_remove(&box);
+}
+
+/* Only what belongs to the call reaches the client, and only once. */
+static void test_wrong_answers_to_files(void **state)
+{
+        struct test_box box;
+        struct frame frame;
+        start(&box, "wrong-files");
+        struct client *client = box_client(&box);
+        uint64_t stream = send_file_call(client, FILE_STAT);
+        assert_int_equal(client_next(client, soon(), &frame, NULL), 0);
+        assert_int_equal(frame.type, FRAME_FILE_REPLY);
+        assert_int_equal(frame.stream, stream);
+        assert_memory_equal(frame.payload, "right", 5);
+        assert_int_equal(client_next(client, clock_monotonic_ms() + 300, &frame, NULL), -1);
+        client_close(client);
+        box_drop(&box);
+}
+
+/* A client that breaks the rules of a file call loses its connection, no more. */
+static void test_clients_that_break_file_calls(void **state)
+{
+        static const struct {
+                uint16_t operation, type, flags;
+                size_t size;
+        } cases[] = {
+                {FILE_STAT, FRAME_DATA, CHANNEL_STDIN, 1},
+                {FILE_STAT, FRAME_EOF, CHANNEL_STDIN, 0},
+                {FILE_WRITE, FRAME_FILE_ENTRY, 0, 1},
+                {FILE_WRITE, FRAME_DATA, CHANNEL_STDOUT, 1},
+                {FILE_WRITE, FRAME_DATA, CHANNEL_STDIN, 0},
+                {FILE_WRITE, FRAME_SIGNAL, 0, 4},
+                {FILE_READ, FRAME_CREDIT, CHANNEL_STDOUT, 4},
+        };
+        static const uint8_t payload[4] = {1, 0, 0, 1};
+        struct test_box box;
+        start(&box, "deaf");
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+                struct client *client = box_client(&box);
+                uint64_t stream = send_file_call(client, cases[i].operation);
+                (void)client_send(client, cases[i].type, cases[i].flags, stream, payload,
+                        cases[i].size, soon(), NULL);
+                if (!closes_within(client, 5000))
+                        fail_msg("case %zu goes on", i);
+                client_close(client);
+        }
+        box_drop(&box);
 }
 
 /* A second end of a command never reaches the next one. */
@@ -187,6 +262,9 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_duplicate_exit),
                 cmocka_unit_test(test_bad_values),
                 cmocka_unit_test(test_wrong_answers),
+                cmocka_unit_test(test_files_over_credit),
+                cmocka_unit_test(test_wrong_answers_to_files),
+                cmocka_unit_test(test_clients_that_break_file_calls),
                 cmocka_unit_test(test_escapes),
                 cmocka_unit_test(test_deaf),
                 cmocka_unit_test(test_half_frame_while_paused),

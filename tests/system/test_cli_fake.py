@@ -489,3 +489,23 @@ def test_box_ends_before_its_reader(fake):
     assert out.decode() == " ".join(words) + "\n" and err == b""
     assert reader.returncode == 0
     wait_for(lambda: fake.processes("web") == [], 5, "the end of both shims")
+
+
+def test_files(fake, box):
+    data = bytes(range(256)) * 5000
+    fake.ok("fs", "write", box, "/a/b/c", input=data)
+    assert fake("fs", "cat", box, "/a/b/c").out == data
+    fake.ok("fs", "write", "-a", box, "/a/b/c", input=b"more")
+    assert fake("fs", "cat", box, "/a/b/c").out == data + b"more"
+    assert fake.ok("fs", "ls", "--depth", 2, box, "/a") == "b\nb/c"
+    assert fake.ok("fs", "stat", "--format", "{{.Type}} {{.Size}}", box, "/a/b/c") == \
+        f"file {len(data) + 4}"
+    fake.ok("fs", "mkdir", "-p", box, "/a/x/y")
+    fake.ok("fs", "mv", box, "/a/b/c", "/a/x")
+    assert fake.ok("fs", "ls", box, "/a/x") == "c\ny"
+    fake.fails("fs", "rm", box, "/a/x", says="not empty")
+    fake.fails("fs", "cat", box, "/a", says="directory")
+    fake.fails("fs", "cat", box, "/../../etc/passwd", says="no such file")
+    fake.fails("fs", "write", "--exclusive", box, "/a/x/c", input=b"x", says="exists")
+    fake.ok("fs", "rm", "-r", box, "/a")
+    assert fake.ok("fs", "ls", box, "/") == ""

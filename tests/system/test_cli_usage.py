@@ -111,7 +111,7 @@ def test_advice_says_what_to_do_instead(bare):
     assert "network" in usage(bare, "run", "--network", "host", "image")
     assert "-u root" in usage(bare, "exec", "--privileged", "box", "id")
     assert "image import" in usage(bare, "pull", "debian")
-    assert "tar" in usage(bare, "cp", "a", "box:b")
+    assert "cubby cp" in usage(bare, "export", "box")
     assert "ttl" in usage(bare, "run", "-d", "--timeout", "5s", "image")
     assert "cubby run -d" in usage(bare, "create", "-d", "image")
 

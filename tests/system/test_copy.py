@@ -210,6 +210,17 @@ def test_relative_paths(cubby, box, place, tmp_path):
     assert "/dot/a:b" in cubby.ok("exec", box, "find", place)
 
 
+def test_a_file_that_is_a_mount_of_its_own(cubby, box, tmp_path):
+    """/etc/hosts of a box cannot be replaced; it is written where it is."""
+    old = cubby("exec", box, "cat", "/etc/hosts").out
+    (tmp_path / "hosts").write_bytes(b"127.0.0.1 localhost new\n")
+    cubby.ok("cp", tmp_path / "hosts", f"{box}:/etc/hosts")
+    assert cubby.ok("exec", box, "cat", "/etc/hosts") == "127.0.0.1 localhost new"
+    (tmp_path / "hosts").write_bytes(old)
+    cubby.ok("cp", tmp_path / "hosts", f"{box}:/etc/hosts")
+    assert cubby("exec", box, "cat", "/etc/hosts").out == old
+
+
 def test_a_folder_never_takes_the_place_of_a_file(cubby, box, place, tmp_path):
     (tmp_path / "d/x").mkdir(parents=True)
     (tmp_path / "e").mkdir()
@@ -438,6 +449,25 @@ def test_nobody_reads_the_archive(cubby, box):
     process.stdout.close()
     assert process.wait(10) == 141
     assert process.stderr.read() == b""
+
+
+def test_a_fork_in_the_middle_of_a_copy(cubby, tmp_path):
+    """The parent's copy goes on; the child has nothing unfinished of it."""
+    cubby.ok("run", "-d", "--name", "parent", "-m", "128M", "busybox", "sleep", "1000")
+    data = archive(("first", tarfile.REGTYPE, b"1" * MIB), ("half", tarfile.REGTYPE, b"2" * MIB))
+    cubby.ok("exec", "parent", "mkdir", "-p", "/srv")
+    process = cubby.popen("cp", "-", "parent:/srv", stdin=subprocess.PIPE)
+    process.stdin.write(data[:MIB + MIB // 2])
+    process.stdin.flush()
+    wait_for(lambda: cubby.sh("parent", "ls -A /srv") == "first", 10, "the first file")
+    child = cubby.ok("fork", "parent")
+    process.stdin.write(data[MIB + MIB // 2:])
+    process.stdin.close()
+    assert process.wait(30) == 0, process.stderr.read()
+    assert cubby.sh("parent", "wc -c </srv/half") == str(MIB)
+    wait_for(lambda: cubby.sh(child, "ls -A /srv") == "first", 10, "the end of the child's copy")
+    cubby.ok("cp", "-", f"{child}:/srv", input=data)
+    assert cubby.sh(child, "wc -c </srv/half") == str(MIB)
 
 
 def test_a_bar_on_a_terminal(cubby, box, place):

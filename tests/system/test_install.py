@@ -38,7 +38,8 @@ def staged_environment(installed):
 
 @pytest.mark.parametrize("pattern", [
     "bin/cubby", "libcubby.so", "libcubby.so.0", "cubby-shim", "cubby-agent", "cubby.pc",
-    "include/cubby/cubby.h", "include/cubby/error.h", "include/cubby/files.h", "man1/cubby*.1*",
+    "include/cubby/copy.h", "include/cubby/cubby.h", "include/cubby/error.h",
+    "include/cubby/files.h", "include/cubby/search.h", "man1/cubby*.1*",
     "bash-completion/completions/cubby", "site-functions/_cubby", "vendor_completions.d/cubby.fish",
 ])
 def test_what_is_installed(installed, pattern):

@@ -118,8 +118,11 @@ static int tar_in(struct world *world, int fd, bool strict, cubby_error *err)
         struct tree_count count = {0};
         AUTO_TREE_READER struct tree_reader reader = {0};
         AUTO_FD int folder = openat(world->fd, "to", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        const struct unpack_options options = {
-                .folder_fd = folder, .name = "", .strict = strict, .scattered = true};
+        const struct unpack_options options = {.folder_fd = folder,
+                .drafts_fd = -1,
+                .name = "",
+                .strict = strict,
+                .scattered = true};
         buffer_clear(&world->stream);
         world->taken = 0;
         *err = (cubby_error){0};

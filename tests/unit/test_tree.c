@@ -125,7 +125,7 @@ static int unpack(struct world *world, const char *name, bool strict, cubby_erro
         AUTO_TREE_READER struct tree_reader reader = {0};
         tree_reader_init(&reader, &input);
         const struct unpack_options options = {
-                .folder_fd = world->to_fd, .name = name, .strict = strict};
+                .folder_fd = world->to_fd, .drafts_fd = -1, .name = name, .strict = strict};
         world->taken = 0;
         return tree_unpack(&options, &reader, err);
 }
@@ -355,6 +355,42 @@ static void test_folder_without_write_bit(void **state)
                 assert_int_equal(fchmodat(world->to_fd, folders[i], 0755, 0), 0);
                 assert_int_equal(fchmodat(world->from_fd, folders[i], 0755, 0), 0);
         }
+}
+
+/* As in a box: what is unfinished is where nobody looks. */
+static void test_drafts_elsewhere(void **state)
+{
+        struct world *world = *state;
+        cubby_error err = {0};
+        struct stat info;
+        gid_t group = geteuid() == 0 ? 4242 : getegid();
+        assert_int_equal(mkdirat(world->fd, "drafts", 0700), 0);
+        AUTO_FD int drafts = openat(world->fd, "drafts", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        assert_int_equal(mkdirat(world->from_fd, "d", 0755), 0);
+        make(world->from_fd, "d/f", "content", 0640);
+        assert_int_equal(fchownat(world->to_fd, ".", (uid_t)-1, group, AT_EMPTY_PATH), 0);
+        assert_int_equal(fchmodat(world->to_fd, ".", 02755, 0), 0);
+        assert_int_equal(pack(world, "d/f", false, &err), 0);
+        const struct tree_input input = {.next = next, .data = world};
+        for (size_t size = 0; size <= world->stream.size; size++) {
+                struct buffer whole = world->stream;
+                AUTO_TREE_READER struct tree_reader reader = {0};
+                tree_reader_init(&reader, &input);
+                const struct unpack_options options = {
+                        .folder_fd = world->to_fd, .drafts_fd = drafts, .name = "f"};
+                world->taken = 0;
+                world->stream.size = size;
+                int result = tree_unpack(&options, &reader, &err);
+                world->stream = whole;
+                assert_int_equal(result, size == world->stream.size ? 0 : -1);
+                expect_no_draft(world->to_fd);
+                AUTO_FD int readable = openat(drafts, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                expect_no_draft(readable);
+        }
+        expect(world->to_fd, "f", "content");
+        assert_int_equal(mode_at(world->to_fd, "f"), 0640);
+        assert_int_equal(fstatat(world->to_fd, "f", &info, 0), 0);
+        assert_int_equal(info.st_gid, group);
 }
 
 /* ---- what a stranger may send ---- */
@@ -610,6 +646,7 @@ int main(void)
                 cmocka_unit_test_setup_teardown(test_merge_and_replace, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_folder_and_file_never_mix, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_folder_without_write_bit, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(test_drafts_elsewhere, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_bad_names, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_link_then_file_through_it, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_links_that_were_there, set_up, tear_down),

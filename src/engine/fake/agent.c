@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "engine/fake/files.h"
 #include "engine/fake/jobs.h"
 
 #include <cubby/error.h>
@@ -31,6 +32,7 @@ struct agent {
         bool shutting_down;
         int64_t started_ms;
         enum machine_fate fate;
+        struct fake_files *files;
         size_t next_job; /* who is pumped first: all get their turn */
         struct job jobs[JOBS_MAX];
 };
@@ -206,6 +208,8 @@ static void on_frame(struct agent *agent, const struct frame *frame)
         }
         if (frame->session != agent->session)
                 return;
+        if (fake_files_frame(agent->files, frame))
+                return;
         struct job *job = find_job(agent, frame->stream);
         switch (frame->type) {
         case FRAME_PING:
@@ -280,12 +284,19 @@ static void pump_job(struct agent *agent, struct job *job)
         job_free(job);
 }
 
+static void send_file(void *data, uint16_t type, uint16_t flags, uint64_t stream,
+        const void *payload, size_t size)
+{
+        reply(data, type, flags, stream, payload, size);
+}
+
 /* Gives every job a turn. Returns the milliseconds until one of them wants another. */
 static int pump(struct agent *agent)
 {
         int64_t now = clock_monotonic_ms();
         int64_t next = DEADLINE_NEVER;
-        bool more = false;
+        bool more = !agent->frozen && agent->out.size <= OUT_SOFT &&
+                fake_files_pump(agent->files, send_file, agent);
         for (size_t i = 0; i < JOBS_MAX; i++) {
                 struct job *job = &agent->jobs[(agent->next_job + i) % JOBS_MAX];
                 if (job->stream == 0 || agent->frozen)
@@ -382,7 +393,7 @@ static int serve(struct agent *agent)
         }
 }
 
-int fake_agent_run(int fd, uint64_t memory_bytes, uint32_t vcpus, uint64_t generation)
+int fake_agent_run(int fd, int root_fd, uint64_t memory_bytes, uint32_t vcpus, uint64_t generation)
 {
         struct agent *agent = calloc(1, sizeof *agent);
         if (agent == NULL)
@@ -401,13 +412,15 @@ int fake_agent_run(int fd, uint64_t memory_bytes, uint32_t vcpus, uint64_t gener
                 .agent_version = {.data = (const uint8_t *)"fake", .size = 4},
                 .kernel_release = {.data = (const uint8_t *)"none", .size = 4}};
         int code = CRASH;
-        if (message_hello_encode(&payload, &hello)) {
+        agent->files = fake_files_new(root_fd);
+        if (agent->files != NULL && message_hello_encode(&payload, &hello)) {
                 reply(agent, FRAME_HELLO, 0, 0, payload.data, payload.size);
                 code = serve(agent);
         }
         buffer_free(&payload);
         for (size_t i = 0; i < JOBS_MAX; i++)
                 job_free(&agent->jobs[i]);
+        fake_files_free(agent->files);
         buffer_free(&agent->in);
         buffer_free(&agent->out);
         free(agent);

@@ -10,6 +10,6 @@
  * powered off. The commands are built in (see the table in jobs.c); nothing is
  * ever executed and no file is touched.
  */
-int fake_agent_run(int fd, uint64_t memory_bytes, uint32_t vcpus, uint64_t generation);
+int fake_agent_run(int fd, int root_fd, uint64_t memory_bytes, uint32_t vcpus, uint64_t generation);
 
 #endif

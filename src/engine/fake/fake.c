@@ -3,7 +3,8 @@
 /*
  * The fake engine: no machine at all. A child process of the shim plays the
  * agent with real frames, so that everything above an engine can be tested
- * without a kernel or a VMM. It isolates nothing and runs no program.
+ * without a kernel or a VMM. It isolates nothing and runs no program. Its files are in a
+ * folder beside the box's disk.
  */
 #include "base/buffer.h"
 #include "base/cleanup.h"
@@ -14,17 +15,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define SAVED_MARK "fake machine"
+#define FILES_FOLDER "files"
 
 struct machine {
         pid_t pid;
@@ -39,12 +43,15 @@ DEFINE_AUTO(machine, fake_destroy)
 
 /* In the child: nothing of the shim stays but the socket, and it dies with it. */
 static void become_agent(
-        int fd, pid_t parent, const struct machine_config *config, uint64_t generation)
+        int fd, int root_fd, pid_t parent, const struct machine_config *config, uint64_t generation)
 {
         sigset_t none;
         (void)sigemptyset(&none);
         (void)sigprocmask(SIG_SETMASK, &none, NULL);
-        if (dup2(fd, 3) < 0 || syscall(SYS_close_range, 4U, ~0U, 0U) < 0)
+        int socket_fd = fcntl(fd, F_DUPFD, 5);
+        int files_fd = root_fd < 0 ? -1 : fcntl(root_fd, F_DUPFD, 5);
+        if (socket_fd < 0 || dup2(socket_fd, 3) < 0 || (files_fd >= 0 && dup2(files_fd, 4) < 0) ||
+                syscall(SYS_close_range, files_fd >= 0 ? 5U : 4U, ~0U, 0U) < 0)
                 _exit(4);
         if (config->uid != 0 && geteuid() == 0 &&
                 (setgroups(0, NULL) < 0 || setresgid(config->uid, config->uid, config->uid) < 0 ||
@@ -53,7 +60,8 @@ static void become_agent(
         /* after the change of uid, which clears it */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
                 _exit(4);
-        _exit(fake_agent_run(3, config->memory_bytes, config->vcpus, generation));
+        _exit(fake_agent_run(
+                3, files_fd >= 0 ? 4 : -1, config->memory_bytes, config->vcpus, generation));
 }
 
 /* A saved fake machine is its mark in the memory and its generation in the state. */
@@ -72,6 +80,14 @@ static int take_origin(
                 pread(config->state_fd, state, sizeof state, 0) != (ssize_t)sizeof state)
                 return cubby_error_set(err, CUBBY_E_VMM, "this is no saved fake machine");
         *ret_generation = load_u64(state);
+        return 0;
+}
+
+/* Its agent says nothing before RESUME: one that waits is one that runs. */
+static int fake_load(struct machine *machine, cubby_error *err)
+{
+        (void)machine;
+        (void)err;
         return 0;
 }
 
@@ -105,6 +121,28 @@ static int fake_host(
         return copy_text("any host", ret, err);
 }
 
+/* The folder of the box's files, made when missing; -1: there is no place for one. */
+static int open_files(const struct machine_config *config)
+{
+        char link[48];
+        char path[PATH_MAX];
+        (void)snprintf(link, sizeof link, "/proc/self/fd/%d", config->disk_fd);
+        ssize_t length = config->disk_fd < 0 ? -1 : readlink(link, path, sizeof path - 1);
+        if (length < 0 || path[0] != '/')
+                return -1;
+        path[length] = '\0';
+        *strrchr(path, '/') = '\0';
+        AUTO_FD int box_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (box_fd < 0 || (mkdirat(box_fd, FILES_FOLDER, 0700) < 0 && errno != EEXIST))
+                return -1;
+        AUTO_FD int fd =
+                openat(box_fd, FILES_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 ||
+                (config->uid != 0 && geteuid() == 0 && fchown(fd, config->uid, config->uid) < 0))
+                return -1;
+        return take_fd(&fd);
+}
+
 static int fake_start(const struct machine_config *config, struct machine **ret, cubby_error *err)
 {
         AUTO(machine) struct machine *machine = calloc(1, sizeof *machine);
@@ -119,12 +157,13 @@ static int fake_start(const struct machine_config *config, struct machine **ret,
                 return cubby_error_errno(err, errno, "making the agent's socket");
         machine->agent = ends[0];
         AUTO_FD int child_end = ends[1];
+        AUTO_FD int root_fd = open_files(config);
         pid_t parent = getpid();
         pid_t pid = fork();
         if (pid < 0)
                 return cubby_error_errno(err, errno, "starting the fake machine");
         if (pid == 0)
-                become_agent(child_end, parent, config, generation);
+                become_agent(child_end, root_fd, parent, config, generation);
         machine->pid = pid;
         machine->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
         if (machine->pidfd < 0)
@@ -215,6 +254,7 @@ const struct engine engine_fake = {
         .pause = fake_pause,
         .unpause = fake_unpause,
         .save = fake_save,
+        .load = fake_load,
         .build = fake_build,
         .host = fake_host,
         .describe_exit = fake_describe_exit,
