@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import ctypes
 import math
 import os
@@ -146,7 +147,8 @@ async def in_thread(function: Callable[..., T], *args: Any, **options: Any) -> T
         except RuntimeError:
             pass  # the loop was closed in between
 
-    job = _Job(lambda: function(*args, **options), _close)
+    context = contextvars.copy_context()
+    job = _Job(lambda: context.run(function, *args, **options), _close)
     job.notify = notify
     _workers.start(job)
     try:
