@@ -222,7 +222,9 @@ def test_a_claim_that_a_crash_of_the_host_forgot(home, config):
     shown to nobody, and gc takes it."""
     home.ok("spare", "set", "-m", "256M", 1, "busybox", timeout=180)
     wait_for(lambda: spares(home) == 1, 60, "a spare")
-    waiting = next((home.home / "boxes").iterdir())
+    spare = next(entry.name for entry in (home.home / "templates").glob("*/spares/*")
+                 if "-" not in entry.name)
+    waiting = home.home / "boxes" / spare
     old = (waiting / "config.json").read_bytes()
     home.ok("run", "-d", "--name", "forgotten", "-m", "256M", "--idle", "busybox")
     assert home.inspect("forgotten")["served"] == "spare"
