@@ -32,7 +32,7 @@ static size_t number(const char *text)
         size_t value = 0;
         for (; *text >= '0' && *text <= '9'; text++)
                 value = value * 10 + (size_t)(*text - '0');
-        return value < PIECE_MAX ? value : value;
+        return value;
 }
 
 static long run(long count, char **words)
