@@ -167,12 +167,29 @@ void exec_write_input(struct exec *exec, struct port *port)
                 exec->input_used += (size_t)done;
                 written += (size_t)done;
         }
+        exec->fed += written;
         grant(exec, port, written);
         if (input_left(exec) > 0)
                 return;
         exec->input_used = exec->input.size = 0;
         if (exec->stdin_ended)
                 end_input(exec);
+}
+
+/* What the command takes at once need not wait in a buffer. */
+static struct slice pass_input(struct exec *exec, struct port *port, struct slice data)
+{
+        int fd = input_fd(exec);
+        if (exec->job != NULL || fd < 0 || input_left(exec) > 0)
+                return data;
+        if (data.size >= FLOW_SIZE)
+                enlarge(exec, CHANNEL_STDIN);
+        ssize_t done = write(fd, data.data, data.size);
+        if (done <= 0)
+                return data; /* whatever it is comes up again */
+        exec->fed += (size_t)done;
+        grant(exec, port, (size_t)done);
+        return (struct slice){.data = data.data + done, .size = data.size - (size_t)done};
 }
 
 void exec_input(struct exec *exec, struct port *port, const struct log *log, struct slice data)
@@ -184,6 +201,9 @@ void exec_input(struct exec *exec, struct port *port, const struct log *log, str
                 return;
         }
         exec->input_window -= (uint32_t)data.size;
+        data = pass_input(exec, port, data);
+        if (data.size == 0)
+                return;
         if (exec->input_used > 0 && exec->input.size + data.size > exec->input.maximum) {
                 buffer_consume(&exec->input, exec->input_used);
                 exec->input_used = 0;
@@ -345,6 +365,13 @@ bool exec_flows(const struct exec *exec)
 {
         return exec->passed >= FLOW_SIZE && !exec->exited && !exec->discard &&
                 (exec->flags & EXEC_TTY) == 0;
+}
+
+bool exec_was_fed(struct exec *exec)
+{
+        bool much = exec->fed >= FLOW_SIZE;
+        exec->fed = 0;
+        return much;
 }
 
 bool exec_pump(struct exec *exec, struct port *port)

@@ -29,6 +29,7 @@ struct exec {
         bool ended;   /* everything is sent: can be freed */
         bool stdin_ended;
         size_t passed; /* bytes of output in the present round of the loop */
+        size_t fed;    /* of input */
         bool readable[CHANNEL_COUNT];
         bool large[CHANNEL_COUNT]; /* its pipe was made as large as a window */
         int fds[CHANNEL_COUNT];    /* -1: never there, or ended */
@@ -73,6 +74,8 @@ bool exec_pump(struct exec *exec, struct port *port);
 bool exec_wants_output(const struct exec *exec, int channel);
 /* It floods: it is left alone for a moment, until its pipe is full. */
 bool exec_flows(const struct exec *exec);
+/* It is flooded: its pipe is filled before it reads on. Since the last call. */
+bool exec_was_fed(struct exec *exec);
 /* Timeouts, and EXIT once all is sent; sets `ended`. */
 void exec_check(struct exec *exec, struct port *port, int64_t now);
 /* The next moment that exec_check has something to do at. */

@@ -161,20 +161,25 @@ static void handle_exec_events(struct agent *agent, struct watch *watch)
 }
 
 /*
- * Whoever floods us is left alone between two looks, and does not interrupt ours: what
+ * Whoever floods us is left alone between two looks, and neither he nor who is flooded
+ * interrupts us: what
  * a switch between the two costs in an emulated machine, where the translated code has
  * to be looked up again, is more than the copying of what a usual pipe holds.
  */
 static void rest(struct agent *agent)
 {
         bool floods = false;
-        for (size_t i = 0; i < agent->exec_count; i++)
+        bool hurried = false;
+        for (size_t i = 0; i < agent->exec_count; i++) {
                 floods |= exec_flows(agent->execs[i]);
+                hurried |= exec_was_fed(agent->execs[i]);
+        }
+        hurried |= floods;
         if (floods)
                 agent->rest_until_ns = clock_monotonic_ns() + REST_NS;
-        if (floods != agent->hurried) {
-                agent->hurried = floods;
-                (void)setpriority(PRIO_PROCESS, 0, floods ? FLOOD_NICE : 0); /* this thread's */
+        if (hurried != agent->hurried) {
+                agent->hurried = hurried;
+                (void)setpriority(PRIO_PROCESS, 0, hurried ? FLOOD_NICE : 0); /* this thread's */
         }
 }
 

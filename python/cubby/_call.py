@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import ctypes
 import math
 import os
@@ -120,8 +121,8 @@ def waiting(call: Callable[[], T], undo: Callable[[T], Any] | None = None) -> T:
     if threading.current_thread() is not threading.main_thread():
         return call()
     job = _Job(call, undo)
-    _workers.start(job)
     try:
+        _workers.start(job)
         job.done.acquire()
     except BaseException:
         job.abandon()
@@ -146,7 +147,8 @@ async def in_thread(function: Callable[..., T], *args: Any, **options: Any) -> T
         except RuntimeError:
             pass  # the loop was closed in between
 
-    job = _Job(lambda: function(*args, **options), _close)
+    context = contextvars.copy_context()
+    job = _Job(lambda: context.run(function, *args, **options), _close)
     job.notify = notify
     _workers.start(job)
     try:

@@ -142,9 +142,8 @@ enum box_life { BOX_NEVER_STARTED, BOX_ALIVE, BOX_ENDED };
 int box_life(const cubby_box *box, enum box_life *ret, cubby_error *err);
 /* The box's lock; CUBBY_E_STATE when a shim holds it until the deadline. */
 int box_lock(const cubby_box *box, int64_t deadline_ms, int *ret_fd, cubby_error *err);
-/* `durable`: what it says outlives a crash of the host. */
-int box_write_started(
-        const cubby_box *box, const struct box_started *started, bool durable, cubby_error *err);
+/* Not synced: the first start of a box does that while its machine starts. */
+int box_write_started(const cubby_box *box, const struct box_started *started, cubby_error *err);
 /* Published by rename like file_publish_at, but not synced: for what is worth
  * nothing after a crash of the host. */
 int box_write_quickly(

@@ -202,6 +202,16 @@ int box_copy_between(cubby_box *from_box, const char *from_path, cubby_box *to_b
 
 /* ---- tar ---- */
 
+static int check_fd(int fd, cubby_error *err)
+{
+        if (fcntl(fd, F_GETFD) >= 0)
+                return 0;
+        (void)cubby_error_set(err, CUBBY_E_INVALID, "the archive's descriptor is not open");
+        if (err != NULL)
+                err->sys_errno = EBADF;
+        return -1;
+}
+
 int box_tar_in(cubby_box *box, int fd, const char *path, const cubby_copy_options *options,
         cubby_error *err)
 {
@@ -210,7 +220,8 @@ int box_tar_in(cubby_box *box, int fd, const char *path, const cubby_copy_option
         AUTO_FREE char *resolved = NULL;
         AUTO_COPY_TO struct copy_to to = {0};
         enum copy_found found = COPY_NOTHING;
-        if (copying_begin(&copying, options, err) < 0 || clean_in_box(path, &target, err) < 0 ||
+        if (check_fd(fd, err) < 0 || copying_begin(&copying, options, err) < 0 ||
+                clean_in_box(path, &target, err) < 0 ||
                 copy_find_in_box(&copying, box, target, &found, &resolved, err) < 0)
                 return -1;
         if (found != COPY_FOLDER) {
@@ -239,7 +250,8 @@ int box_tar_out(cubby_box *box, const char *path, int fd, const cubby_copy_optio
         if (options->owner != NULL || options->archive)
                 return cubby_error_set(
                         err, CUBBY_E_INVALID, "an archive has the owners that the box has");
-        if (copying_begin(&copying, options, err) < 0 || clean_in_box(path, &source, err) < 0 ||
+        if (check_fd(fd, err) < 0 || copying_begin(&copying, options, err) < 0 ||
+                clean_in_box(path, &source, err) < 0 ||
                 copy_split(source, &folder, &name, err) < 0 ||
                 copy_from_open(&copying, box, source, &from, err) < 0)
                 return -1;

@@ -72,7 +72,7 @@ int box_start_copy(cubby_box *box, enum shim_mode mode, int memory_fd, int state
         struct box_started started = {.started_ns = clock_realtime_ns()};
         if (box_lock(box, deadline_after_ms(LOCK_MS), &parts.lock, err) < 0 ||
                 image_open_rootfs(box->cubby->home, box->image_id, &parts.rootfs, err) < 0 ||
-                box_write_started(box, &started, false, err) < 0 ||
+                box_write_started(box, &started, err) < 0 ||
                 saved_turn(box->cubby, &turn, err) < 0 ||
                 shim_launch(box, mode, NULL, &parts, &pidfd, err) < 0)
                 return -1;
@@ -86,7 +86,7 @@ int box_start_copy(cubby_box *box, enum shim_mode mode, int memory_fd, int state
         }
         (void)snprintf(started.isolation, sizeof started.isolation, "%.15s", report.text);
         (void)snprintf(started.served, sizeof started.served, "%.15s", served);
-        (void)box_write_started(box, &started, false, NULL);
+        (void)box_write_started(box, &started, NULL);
         return 0;
 }
 

@@ -124,8 +124,7 @@ int box_write_quickly(int dir_fd, const char *name, const void *data, size_t siz
         return 0;
 }
 
-int box_write_started(
-        const cubby_box *box, const struct box_started *started, bool durable, cubby_error *err)
+int box_write_started(const cubby_box *box, const struct box_started *started, cubby_error *err)
 {
         json_t *root = json_pack("{s:I, s:s, s:s}", "started_ns", (json_int_t)started->started_ns,
                 "isolation", started->isolation, "served", started->served);
@@ -133,9 +132,7 @@ int box_write_started(
         json_decref(root);
         if (text == NULL)
                 return cubby_error_no_memory(err);
-        return durable
-                ? file_publish_at(box->dir_fd, BOX_STARTED_NAME, text, strlen(text), 0600, err)
-                : box_write_quickly(box->dir_fd, BOX_STARTED_NAME, text, strlen(text), err);
+        return box_write_quickly(box->dir_fd, BOX_STARTED_NAME, text, strlen(text), err);
 }
 
 static bool is_word(const char *text, size_t size)

@@ -120,6 +120,15 @@ static struct slice text_of(const char *text)
         return (struct slice){(const uint8_t *)text, strlen(text)};
 }
 
+/* Without the slashes and "." components at its end. */
+static void trim(char *path)
+{
+        size_t end = strlen(path);
+        while (end > 1 && (path[end - 1] == '/' || (path[end - 1] == '.' && path[end - 2] == '/')))
+                end--;
+        path[end] = '\0';
+}
+
 static int search(cubby_box *box, const char *path, struct message_file_call *call,
         const cubby_search_options *options, struct found *found, int64_t *ret_position,
         cubby_error *err)
@@ -140,8 +149,7 @@ static int search(cubby_box *box, const char *path, struct message_file_call *ca
                 file_call_fill(box, path, &options->file, call, &absolute, err) < 0 ||
                 file_stream_open(box, call, deadline, &stream, err) < 0)
                 return -1;
-        for (size_t end = strlen(absolute); end > 1 && absolute[end - 1] == '/'; end--)
-                absolute[end - 1] = '\0';
+        trim(absolute);
         found->root = absolute;
         int result = take_all(stream, found, deadline, ret_position, err);
         found->root = NULL;

@@ -226,14 +226,19 @@ static int open_template_folder(cubby *host, const struct box_config *config)
                 O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* A warm one first. */
-static int take_any(int dir_fd, enum spare_kind *ret_kind, char ret_id[33], cubby_error *err)
+/* A warm one first. One that is ahead continues from the template's files, and is as good
+ * as they are now: a damaged template is left to the start of the box, which removes it. */
+static int take_any(
+        cubby *host, const struct box_config *config, int dir_fd, char ret_id[33], cubby_error *err)
 {
         int taken = spare_take(dir_fd, SPARE_WARM, ret_id, err);
-        *ret_kind = SPARE_WARM;
-        if (taken != 0)
+        if (taken != 0 || spare_count(dir_fd, SPARE_AHEAD) == 0)
                 return taken;
-        *ret_kind = SPARE_AHEAD;
+        char key[TEMPLATE_KEY_SIZE];
+        AUTO(template) struct template *template = NULL;
+        if (saved_key(host, config, key, NULL) < 0 ||
+                template_open(host->home, key, &template, NULL) < 0)
+                return 0;
         return spare_take(dir_fd, SPARE_AHEAD, ret_id, err);
 }
 
@@ -246,8 +251,7 @@ int saved_claim(cubby *host, struct box_config *config, int *ret_dir, cubby_erro
                 return 0;
         for (int i = 0; i < SPARES_TRIED_MAX; i++) {
                 char id[33];
-                enum spare_kind kind = SPARE_WARM;
-                int taken = take_any(dir, &kind, id, err);
+                int taken = take_any(host, config, dir, id, err);
                 if (taken <= 0)
                         return taken;
                 if (adopt(host, id, config, NULL)) {
@@ -313,7 +317,7 @@ static void write_started(const cubby_box *box, enum spare_kind kind, const char
                 kind == SPARE_AHEAD ? "cloned" : "spare");
         (void)snprintf(started.isolation, sizeof started.isolation, "%.15s", isolation);
         /* only for display: a box that runs is not ended for the lack of it */
-        (void)box_write_started(box, &started, false, NULL);
+        (void)box_write_started(box, &started, NULL);
 }
 
 /* What its shim could not do any more, the usual start does. */

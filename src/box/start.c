@@ -17,13 +17,26 @@
 #define LOCK_MS 1000 /* a probe holds the lock for moments only */
 
 /* From here on the folder says "started": a shim that leaves no exit file has died. */
-static int mark_started(const cubby_box *box, const char *isolation, const char *served,
-        bool durable, cubby_error *err)
+static int mark_started(
+        const cubby_box *box, const char *isolation, const char *served, cubby_error *err)
 {
         struct box_started started = {.started_ns = clock_realtime_ns()};
         (void)snprintf(started.isolation, sizeof started.isolation, "%.15s", isolation);
         (void)snprintf(started.served, sizeof started.served, "%.15s", served);
-        return box_write_started(box, &started, durable, err);
+        return box_write_started(box, &started, err);
+}
+
+/* A crash of the host must not leave a box that looks as if it had never run. Done while
+ * the machine starts, which takes longer. */
+static int sync_mark(const cubby_box *box, cubby_error *err)
+{
+        AUTO_FD int fd = openat(
+                box->dir_fd, BOX_STARTED_NAME, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd < 0 && errno == ENOENT)
+                return 0; /* somebody removes the box already */
+        if (fd < 0 || fsync(fd) < 0 || fsync(box->dir_fd) < 0)
+                return cubby_error_errno(err, errno, "noting the start of the box");
+        return 0;
 }
 
 /* One attempt in this mode, with the parts that it needs. */
@@ -36,19 +49,19 @@ static int run_shim(cubby_box *box, enum shim_mode mode, struct shim_parts *part
         }
         close_quietly(take_fd(&parts->lock)); /* the shim's alone now */
         struct shim_report report = {0};
-        if (shim_wait_ready(box, parts->status, &report, err) < 0) {
+        if (sync_mark(box, err) < 0 || shim_wait_ready(box, parts->status, &report, err) < 0) {
                 shim_clean_up(box, pidfd);
                 return -1;
         }
         /* only for display: a box that runs is not ended for the lack of it */
-        (void)mark_started(box, report.text, mode == SHIM_CLONE ? "cloned" : "booted", false, NULL);
+        (void)mark_started(box, report.text, mode == SHIM_CLONE ? "cloned" : "booted", NULL);
         return 0;
 }
 
 static int prepare(cubby_box *box, struct shim_parts *parts, cubby_error *err)
 {
         if (image_open_rootfs(box->cubby->home, box->image_id, &parts->rootfs, err) < 0 ||
-                mark_started(box, "", "", true, err) < 0)
+                mark_started(box, "", "", err) < 0)
                 return -1;
         if (unlinkat(box->dir_fd, BOX_EXIT_NAME, 0) < 0 && errno != ENOENT)
                 return cubby_error_errno(err, errno, "removing the record of the last run");

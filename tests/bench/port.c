@@ -100,6 +100,7 @@ static void raw_start(struct raw *raw, cubby *host, cubby_box *box)
 {
         cubby_error error = {0};
         AUTO_PARTS struct shim_parts parts = SHIM_PARTS_NONE;
+        must(box_disk_place(host, &box->config, box->dir_fd, -1, &error) == 0, "a disk", &error);
         AUTO_FD int disk = openat(box->dir_fd, BOX_DISK_NAME, O_RDWR | O_CLOEXEC);
         AUTO_FD int console = openat(
                 box->dir_fd, BOX_CONSOLE_NAME, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);

@@ -480,10 +480,10 @@ def test_patterns_that_do_not_compile(tree, pattern, position):
 
 
 def test_a_pattern_that_explodes(tree):
-    tree.write_file("/tmp/bomb", "a" * 1900)
+    tree.write_file("/tmp/bomb", "a" * 1900 + "b")
     start = time.monotonic()
     with pytest.raises(OSError):
-        tree.grep("/tmp/bomb", "(a*)*(a*)*(a*)*b$")
+        tree.grep("/tmp/bomb", "^(a+)+$")
     assert time.monotonic() - start < 30
 
 

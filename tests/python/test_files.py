@@ -33,7 +33,7 @@ def machine_of_this_suite(cubby, request):
 
 
 def test_stat(box):
-    box.run("cd /tmp/py; printf abc >file; chmod 4755 file; chown 3:4 file; ln -s file link; "
+    box.run("cd /tmp/py; printf abc >file; chown 3:4 file; chmod 4755 file; ln -s file link; "
             "ln file other; mkfifo fifo").check()
     info = box.stat("/tmp/py/file")
     assert (info.type, info.mode, info.uid, info.gid, info.links, info.size) == \
@@ -232,11 +232,11 @@ def test_a_watch_ends_with_its_folder(box):
 def test_from_asyncio(box):
     async def all_of_them():
         await asyncio.gather(*[package.in_thread(box.write, f"/tmp/py/{i}", str(i))
-                               for i in range(20)])
+                               for i in range(40)])
         return await asyncio.gather(*[package.in_thread(box.read_text, f"/tmp/py/{i}")
-                                      for i in range(20)])
+                                      for i in range(40)])
 
-    assert asyncio.run(all_of_them()) == [str(i) for i in range(20)]
+    assert asyncio.run(all_of_them()) == [str(i) for i in range(40)]
 
 
 def test_side_by_side(box):

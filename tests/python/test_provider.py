@@ -245,9 +245,16 @@ def test_the_trace_is_that_of_the_caller(home):  # noqa: F811
                 asyncio.run(pool.acquire_async("u", text))
 
             contextvars.copy_context().run(run, "request-17")
+
+            def run_in_thread(text):
+                package.trace.set(text)
+                asyncio.run(package.in_thread(pool.acquire, "u", text))
+
+            contextvars.copy_context().run(run_in_thread, "request-18")
             assert package.trace.get() is None
             pool.acquire("u", "none")
-    assert any("request-17" in line for line in lines), lines
+    for text in ("request-17", "request-18"):
+        assert any(text in line for line in lines), lines
 
 
 def test_ctrl_c_abandons_an_acquire(script):  # noqa: F811

@@ -75,29 +75,43 @@ static void for_groups(void (*each)(const char *group))
                 }
 }
 
+/* Every group once, each between `before` and `after`, with `between` from the second on. */
+static void print_groups(const char *before, const char *after, const char *between)
+{
+        const char *last = NULL;
+
+        for (const struct command *const *command = commands; *command != NULL; command++) {
+                const char *group = (*command)->group;
+                if (group == NULL || (last != NULL && strcmp(last, group) == 0))
+                        continue;
+                (void)printf("%s%s%s%s", last == NULL ? "" : between, before, group, after);
+                last = group;
+        }
+}
+
 /* ------------------------------------------------------------------ bash -- */
 
-static const char bash_head[] =
-        "# bash completion for cubby\n"
-        "_cubby() {\n"
-        "        local current=${COMP_WORDS[COMP_CWORD]} command='' "
-        "kind=none options='' words='' i\n"
-        "        COMPREPLY=()\n"
-        "        for ((i = 1; i < COMP_CWORD; i++)); do\n"
-        "                case ${COMP_WORDS[i]} in\n"
-        "                --home) ((i++)) ;;\n"
-        "                -*) ;;\n"
-        "                *)\n"
-        "                        command=\"$command ${COMP_WORDS[i]}\"\n"
-        "                        case $command in\n"
-        "                        ' fs' | ' image' | ' kernel' | ' pool' | ' snapshot' | "
-        "' spare' | ' template') ;;\n"
-        "                        *) break ;;\n"
-        "                        esac\n"
-        "                        ;;\n"
-        "                esac\n"
-        "        done\n"
-        "        case ${command# } in\n";
+static const char bash_head[] = "# bash completion for cubby\n"
+                                "_cubby() {\n"
+                                "        local current=${COMP_WORDS[COMP_CWORD]} command='' "
+                                "kind=none options='' words='' i\n"
+                                "        COMPREPLY=()\n"
+                                "        for ((i = 1; i < COMP_CWORD; i++)); do\n"
+                                "                case ${COMP_WORDS[i]} in\n"
+                                "                --home) ((i++)) ;;\n"
+                                "                -*) ;;\n"
+                                "                *)\n"
+                                "                        command=\"$command ${COMP_WORDS[i]}\"\n"
+                                "                        case $command in\n"
+                                "                        ";
+
+static const char bash_words[] = ") ;;\n"
+                                 "                        *) break ;;\n"
+                                 "                        esac\n"
+                                 "                        ;;\n"
+                                 "                esac\n"
+                                 "        done\n"
+                                 "        case ${command# } in\n";
 
 static const char bash_tail[] =
         "        esac\n"
@@ -153,6 +167,8 @@ static void bash_command(const struct command *command)
 static void print_bash(void)
 {
         (void)fputs(bash_head, stdout);
+        print_groups("' ", "'", " | ");
+        (void)fputs(bash_words, stdout);
         (void)printf("        '') kind=words options='--home --verbose --version' words='");
         print_words(NULL);
         (void)printf("' ;;\n");
@@ -226,19 +242,18 @@ static void print_zsh(void)
         (void)fputs(zsh_head, stdout);
         (void)printf("_cubby_command() { compadd -- ");
         print_words(NULL);
+        (void)printf("}\n_cubby() {\n"
+                     "        local command='' i\n"
+                     "        for ((i = 2; i < CURRENT; i++)); do\n"
+                     "                case $words[i] in\n"
+                     "                --home) ((i++)) ;;\n"
+                     "                -*) ;;\n"
+                     "                *)\n"
+                     "                        command=\"$command $words[i]\"\n"
+                     "                        [[ $command == ' '(");
+        print_groups("", "", "|");
         (void)printf(
-                "}\n_cubby() {\n"
-                "        local command='' i\n"
-                "        for ((i = 2; i < CURRENT; i++)); do\n"
-                "                case $words[i] in\n"
-                "                --home) ((i++)) ;;\n"
-                "                -*) ;;\n"
-                "                *)\n"
-                "                        command=\"$command $words[i]\"\n"
-                "                        [[ $command == ' "
-                "'(fs|image|kernel|pool|snapshot|spare|template) "
-                "]] || "
-                "break\n"
+                ") ]] || break\n"
                 "                        ;;\n"
                 "                esac\n"
                 "        done\n"
@@ -258,14 +273,16 @@ static void print_zsh(void)
 
 /* ------------------------------------------------------------------ fish -- */
 
-static const char fish_head[] =
-        "# fish completion for cubby\n"
-        "function __cubby_is\n"
-        "    set -l command\n"
-        "    for word in (commandline -opc)[2..-1]\n"
-        "        string match -q -- '-*' $word; and continue\n"
-        "        set -a command $word\n"
-        "        contains -- \"$command\" fs image kernel pool snapshot spare template; or break\n"
+static const char fish_head[] = "# fish completion for cubby\n"
+                                "function __cubby_is\n"
+                                "    set -l command\n"
+                                "    for word in (commandline -opc)[2..-1]\n"
+                                "        string match -q -- '-*' $word; and continue\n"
+                                "        set -a command $word\n"
+                                "        contains -- \"$command\"";
+
+static const char fish_words[] =
+        "; or break\n"
         "    end\n"
         "    test \"$command\" = \"$argv[1]\"\n"
         "end\n"
@@ -337,6 +354,8 @@ static void fish_group(const char *group)
 static void print_fish(void)
 {
         (void)fputs(fish_head, stdout);
+        print_groups(" ", "", "");
+        (void)fputs(fish_words, stdout);
         for_groups(fish_group);
         for (const struct command *const *command = commands; *command != NULL; command++)
                 fish_command(*command);
