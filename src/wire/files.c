@@ -58,16 +58,26 @@ bool message_file_call_decode(struct slice payload, struct message_file_call *re
                 ret->path.data[0] == '/';
 }
 
+/* In one piece: a long list is made of these. */
 bool message_file_info_encode(struct buffer *out, const struct message_file_info *m)
 {
-        return put_slice(out, m->path) && put_slice(out, m->target) && buffer_u8(out, m->type) &&
-                buffer_u32(out, m->mode) && buffer_u32(out, m->uid) && buffer_u32(out, m->gid) &&
-                buffer_u32(out, m->links) && buffer_u64(out, m->bytes) &&
-                buffer_u64(out, m->disk_bytes) && buffer_u64(out, m->inode) &&
-                buffer_u32(out, m->device_major) && buffer_u32(out, m->device_minor) &&
-                buffer_u64(out, (uint64_t)m->modified_ns) &&
-                buffer_u64(out, (uint64_t)m->changed_ns) &&
-                buffer_u64(out, (uint64_t)m->accessed_ns);
+        uint8_t fixed[1 + 4 * 4 + 3 * 8 + 2 * 4 + 3 * 8];
+        const uint32_t first[] = {m->mode, m->uid, m->gid, m->links};
+        const uint64_t second[] = {m->bytes, m->disk_bytes, m->inode};
+        const int64_t times[] = {m->modified_ns, m->changed_ns, m->accessed_ns};
+        uint8_t *next = fixed;
+        *next++ = m->type;
+        for (size_t i = 0; i < 4; i++, next += 4)
+                store_u32(next, first[i]);
+        for (size_t i = 0; i < 3; i++, next += 8)
+                store_u64(next, second[i]);
+        store_u32(next, m->device_major);
+        store_u32(next + 4, m->device_minor);
+        next += 8;
+        for (size_t i = 0; i < 3; i++, next += 8)
+                store_u64(next, (uint64_t)times[i]);
+        return put_slice(out, m->path) && put_slice(out, m->target) &&
+                buffer_append(out, fixed, sizeof fixed);
 }
 
 static bool read_time(struct reader *reader, int64_t *ret)
