@@ -39,6 +39,8 @@ struct grep {
         size_t pattern_size;
         uint32_t flags;
         struct literals literals;
+        bool by_first; /* where there are none: with what a match may begin */
+        bool first[256];
         struct buffer decoded, shown;
 };
 
@@ -111,6 +113,19 @@ static size_t valid_prefix(const uint8_t *bytes, size_t size)
         return at;
 }
 
+/* Beyond ASCII a byte says nothing, so that its line is looked at. */
+static void find_first(struct grep *grep)
+{
+        const uint8_t *bits = NULL;
+        if (grep->ascii == NULL ||
+                pcre2_pattern_info(grep->ascii, PCRE2_INFO_FIRSTBITMAP, &bits) != 0 || bits == NULL)
+                return;
+        for (unsigned i = 0; i < 256; i++)
+                grep->first[i] = i >= 0x80 || (bits[i / 8] & 1U << i % 8) != 0;
+        grep->first['\n'] = false;
+        grep->by_first = true;
+}
+
 int grep_new(const char *pattern, size_t size, const struct grep_options *options,
         struct grep **ret, int64_t *ret_position, cubby_error *err)
 {
@@ -152,6 +167,8 @@ int grep_new(const char *pattern, size_t size, const struct grep_options *option
         if (!options->each_line)
                 literals_of(
                         pattern, size, options->literal, !options->case_sensitive, &grep->literals);
+        if (!options->each_line && grep->literals.count == 0)
+                find_first(grep);
         *ret = take_ptr(&grep);
         return 0;
 }
@@ -287,14 +304,24 @@ static uint64_t count_lines(const uint8_t *text, size_t size)
         return count;
 }
 
+/* Where the next line that may match has what it needs. */
+static size_t next_place(struct grep *grep, const uint8_t *text, size_t size, size_t from)
+{
+        if (grep->literals.count > 0)
+                return literals_find(&grep->literals, text, size, from);
+        while (from < size && !grep->first[text[from]])
+                from++;
+        return from;
+}
+
 int grep_text(struct grep *grep, const uint8_t *text, size_t size, struct grep_pace *pace,
         grep_line *tell, void *data, cubby_error *err)
 {
         uint64_t number = 1;
         literals_reset(&grep->literals);
         for (size_t start = 0; start < size; number++) {
-                if (grep->literals.count > 0) {
-                        size_t place = literals_find(&grep->literals, text, size, start);
+                if (grep->literals.count > 0 || grep->by_first) {
+                        size_t place = next_place(grep, text, size, start);
                         if (place == size)
                                 return 0;
                         const uint8_t *before = memrchr(text + start, '\n', place - start);
