@@ -50,9 +50,12 @@ struct agent {
 
         struct exec *execs[EXECS_MAX];
         size_t exec_count;
-        size_t turn;     /* whose output goes first */
-        size_t jobs;     /* handed over and not done, EXEC not counted */
-        size_t resuming; /* of these, RESUME */
+        size_t turn;           /* whose output goes first */
+        bool hurried;          /* somebody floods us: the port thread goes before all others */
+        int64_t rest_until_ns; /* whose pipes are not looked at before it */
+        bool untidy;           /* a command has ended: the spawner tidies once that is told */
+        size_t jobs;           /* handed over and not done, EXEC not counted */
+        size_t resuming;       /* of these, RESUME */
         enum phase phase;
         enum phase thawed; /* the phase that FREEZE interrupted */
         uint64_t freeze_stream;

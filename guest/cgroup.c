@@ -37,11 +37,19 @@ int cgroups_begin(struct cgroups *cgroups, cubby_error *err)
         return 0;
 }
 
+/* What the kernel tells in a few lines; one read, for a second would make them again. */
+static bool read_lines(int fd, char *ret, size_t size)
+{
+        ssize_t got = fd < 0 ? -1 : pread(fd, ret, size - 1, 0);
+        ret[got < 0 ? 0 : got] = '\0';
+        return got > 0;
+}
+
 static uint64_t read_oom_kills(const struct slot *slot)
 {
         char text[512];
         uint64_t kills = 0;
-        if (text_read_at(slot->dir_fd, "memory.events", text, sizeof text) > 0)
+        if (read_lines(slot->memory_fd, text, sizeof text))
                 (void)text_value(text, "oom_kill", &kills);
         return kills;
 }
@@ -50,11 +58,8 @@ static bool is_populated(int events_fd)
 {
         char text[128];
         uint64_t populated = 1;
-        ssize_t got = pread(events_fd, text, sizeof text - 1, 0); /* never longer */
-        if (got <= 0)
-                return true;
-        text[got] = '\0';
-        return !text_value(text, "populated", &populated) || populated != 0;
+        return !read_lines(events_fd, text, sizeof text) ||
+                !text_value(text, "populated", &populated) || populated != 0;
 }
 
 static void slot_free(struct slot *slot)
@@ -63,6 +68,7 @@ static void slot_free(struct slot *slot)
                 return;
         close_quietly(slot->dir_fd);
         close_quietly(slot->events_fd);
+        close_quietly(slot->memory_fd);
         free(slot);
 }
 
@@ -75,7 +81,7 @@ static struct slot *make_slot(struct cgroups *cgroups, cubby_error *err)
                 (void)cubby_error_no_memory(err);
                 return NULL;
         }
-        slot->dir_fd = slot->events_fd = -1;
+        slot->dir_fd = slot->events_fd = slot->memory_fd = -1;
         slot->number = cgroups->made;
         char name[32];
         (void)snprintf(name, sizeof name, "exec%u", slot->number);
@@ -86,7 +92,9 @@ static struct slot *make_slot(struct cgroups *cgroups, cubby_error *err)
         slot->dir_fd = openat(cgroups->workload_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (slot->dir_fd >= 0)
                 slot->events_fd = openat(slot->dir_fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
-        if (slot->events_fd < 0) {
+        if (slot->events_fd >= 0 && cgroups->memory)
+                slot->memory_fd = openat(slot->dir_fd, "memory.events", O_RDONLY | O_CLOEXEC);
+        if (slot->events_fd < 0 || (cgroups->memory && slot->memory_fd < 0)) {
                 (void)cubby_error_errno(err, errno, "opening a cgroup");
                 return NULL;
         }

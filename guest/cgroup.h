@@ -20,6 +20,7 @@ struct slot {
         struct slot *next;
         int dir_fd;
         int events_fd;
+        int memory_fd; /* memory.events; -1: there is no memory controller */
         unsigned number;
         uint64_t oom_kills; /* seen before the present command began */
 };

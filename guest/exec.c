@@ -5,6 +5,7 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #define CREDIT_STEP (STREAM_WINDOW / 4)
+#define FLOW_SIZE PORT_DATA_SIZE /* so much at once is part of a flood */
 #define CREDIT_MAX (1ULL << 40)
 
 struct exec *exec_new(uint64_t stream, uint32_t flags, uint32_t timeout_ms)
@@ -130,6 +132,16 @@ static void end_input(struct exec *exec)
                 (void)!write(fd, &settings.c_cc[VEOF], 1);
 }
 
+/* Each switch between a writer and this process costs as much as the copying of a
+ * usual pipe's bytes, where translated code has to be looked up again after it. */
+static void enlarge(struct exec *exec, int channel)
+{
+        if (exec->large[channel] || (exec->flags & EXEC_TTY) != 0)
+                return;
+        exec->large[channel] = true;
+        (void)fcntl(exec->fds[channel], F_SETPIPE_SZ, (int)STREAM_WINDOW);
+}
+
 void exec_write_input(struct exec *exec, struct port *port)
 {
         if (exec->job != NULL)
@@ -139,6 +151,8 @@ void exec_write_input(struct exec *exec, struct port *port)
                 drop_input(exec, port);
                 return;
         }
+        if (input_left(exec) > FLOW_SIZE)
+                enlarge(exec, CHANNEL_STDIN);
         size_t written = 0;
         while (input_left(exec) > 0) {
                 ssize_t done = write(fd, exec->input.data + exec->input_used, input_left(exec));
@@ -153,12 +167,29 @@ void exec_write_input(struct exec *exec, struct port *port)
                 exec->input_used += (size_t)done;
                 written += (size_t)done;
         }
+        exec->fed += written;
         grant(exec, port, written);
         if (input_left(exec) > 0)
                 return;
         exec->input_used = exec->input.size = 0;
         if (exec->stdin_ended)
                 end_input(exec);
+}
+
+/* What the command takes at once need not wait in a buffer. */
+static struct slice pass_input(struct exec *exec, struct port *port, struct slice data)
+{
+        int fd = input_fd(exec);
+        if (exec->job != NULL || fd < 0 || input_left(exec) > 0)
+                return data;
+        if (data.size >= FLOW_SIZE)
+                enlarge(exec, CHANNEL_STDIN);
+        ssize_t done = write(fd, data.data, data.size);
+        if (done <= 0)
+                return data; /* whatever it is comes up again */
+        exec->fed += (size_t)done;
+        grant(exec, port, (size_t)done);
+        return (struct slice){.data = data.data + done, .size = data.size - (size_t)done};
 }
 
 void exec_input(struct exec *exec, struct port *port, const struct log *log, struct slice data)
@@ -170,6 +201,9 @@ void exec_input(struct exec *exec, struct port *port, const struct log *log, str
                 return;
         }
         exec->input_window -= (uint32_t)data.size;
+        data = pass_input(exec, port, data);
+        if (data.size == 0)
+                return;
         if (exec->input_used > 0 && exec->input.size + data.size > exec->input.maximum) {
                 buffer_consume(&exec->input, exec->input_used);
                 exec->input_used = 0;
@@ -314,14 +348,30 @@ static bool pump_channel(struct exec *exec, struct port *port, int channel)
                 end_channel(exec, port, channel);
                 return false;
         }
+        exec->passed += (size_t)got;
         if ((size_t)got < size)
                 exec->readable[channel] = false; /* probably empty: poll will tell */
+        if (exec->passed >= FLOW_SIZE)
+                enlarge(exec, channel);
         exec->owed[channel] -= got;
         if (!exec->discard) {
                 exec->credit[channel] -= (uint64_t)got;
                 port_data_done(port, exec->stream, (uint16_t)channel, (size_t)got);
         }
         return true;
+}
+
+bool exec_flows(const struct exec *exec)
+{
+        return exec->passed >= FLOW_SIZE && !exec->exited && !exec->discard &&
+                (exec->flags & EXEC_TTY) == 0;
+}
+
+bool exec_was_fed(struct exec *exec)
+{
+        bool much = exec->fed >= FLOW_SIZE;
+        exec->fed = 0;
+        return much;
 }
 
 bool exec_pump(struct exec *exec, struct port *port)

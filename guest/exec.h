@@ -28,8 +28,11 @@ struct exec {
         bool exited;  /* reaped */
         bool ended;   /* everything is sent: can be freed */
         bool stdin_ended;
+        size_t passed; /* bytes of output in the present round of the loop */
+        size_t fed;    /* of input */
         bool readable[CHANNEL_COUNT];
-        int fds[CHANNEL_COUNT]; /* -1: never there, or ended */
+        bool large[CHANNEL_COUNT]; /* its pipe was made as large as a window */
+        int fds[CHANNEL_COUNT];    /* -1: never there, or ended */
         int pidfd;
         pid_t pid;
         struct slot *slot;
@@ -69,6 +72,10 @@ void exec_reap(struct exec *exec);
 /* Reads output into the port, one frame per channel. True when something was read. */
 bool exec_pump(struct exec *exec, struct port *port);
 bool exec_wants_output(const struct exec *exec, int channel);
+/* It floods: it is left alone for a moment, until its pipe is full. */
+bool exec_flows(const struct exec *exec);
+/* It is flooded: its pipe is filled before it reads on. Since the last call. */
+bool exec_was_fed(struct exec *exec);
 /* Timeouts, and EXIT once all is sent; sets `ended`. */
 void exec_check(struct exec *exec, struct port *port, int64_t now);
 /* The next moment that exec_check has something to do at. */

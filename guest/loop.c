@@ -6,11 +6,14 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define STOP_TICK_MS 10
+#define REST_NS 700000    /* a flood is read then again: its pipe is full by now */
 #define ABSENT_TICK_MS 20 /* nobody holds the other end of the port */
-#define PUMP_ROUNDS 8     /* then requests are looked at again */
+#define FLOOD_NICE (-20)
+#define PUMP_ROUNDS 8 /* then requests are looked at again */
 #define FIXED 3
 #define POLL_MAX (FIXED + EXECS_MAX * 4)
 
@@ -22,6 +25,7 @@ struct watch {
         int channels[POLL_MAX]; /* CHANNEL_COUNT: the pidfd */
         nfds_t count;
         bool absent;
+        bool pause; /* somebody floods us */
 };
 
 /* Between FROZEN being written and THAW nothing may be sent, so nothing is looked at. */
@@ -51,8 +55,13 @@ static void watch_exec(struct watch *watch, struct exec *exec, bool room)
                 add(watch, exec->fds[CHANNEL_STDIN], POLLOUT, exec, CHANNEL_STDIN);
         for (int channel = CHANNEL_STDOUT; channel <= CHANNEL_STDERR; channel++) {
                 short events = 0;
-                if (exec_wants_output(exec, channel) && (room || exec->discard))
+                bool wanted = exec_wants_output(exec, channel) && (room || exec->discard);
+                if (wanted && exec_flows(exec)) {
+                        exec->readable[channel] = true; /* looked at after the pause */
+                        watch->pause = true;
+                } else if (wanted) {
                         events |= POLLIN;
+                }
                 if (input && tty && channel == CHANNEL_STDOUT)
                         events |= POLLOUT;
                 /* Without an event of interest not at all: a hang-up would not let us sleep. */
@@ -80,9 +89,20 @@ static int wait_ms(const struct agent *agent, const struct watch *watch)
         return tick >= 0 && (left < 0 || left > tick) ? tick : left;
 }
 
+static int poll_or_rest(const struct agent *agent, struct watch *watch)
+{
+        int limit_ms = wait_ms(agent, watch);
+        if (!watch->pause || limit_ms == 0)
+                return poll(watch->fds, watch->count, limit_ms);
+        int64_t left = agent->rest_until_ns - clock_monotonic_ns();
+        const struct timespec rest = {.tv_nsec = left < 0 ? 0 : left > REST_NS ? REST_NS : left};
+        return ppoll(watch->fds, watch->count, &rest, NULL);
+}
+
 static void wait_for_events(struct agent *agent, struct watch *watch)
 {
         watch->count = 0;
+        watch->pause = false;
         short port_events = 0;
         if (agent->port.control.size < PORT_CONTROL_BUSY)
                 port_events |= POLLIN;
@@ -95,7 +115,7 @@ static void wait_for_events(struct agent *agent, struct watch *watch)
         if (!is_quiet(agent))
                 for (size_t i = 0; i < agent->exec_count; i++)
                         watch_exec(watch, agent->execs[i], room);
-        if (poll(watch->fds, watch->count, wait_ms(agent, watch)) <= 0)
+        if (poll_or_rest(agent, watch) <= 0)
                 for (nfds_t i = 0; i < watch->count; i++)
                         watch->fds[i].revents = 0;
 }
@@ -140,21 +160,58 @@ static void handle_exec_events(struct agent *agent, struct watch *watch)
         }
 }
 
+/*
+ * Whoever floods us is left alone between two looks, and neither he nor who is flooded
+ * interrupts us: what
+ * a switch between the two costs in an emulated machine, where the translated code has
+ * to be looked up again, is more than the copying of what a usual pipe holds.
+ */
+static void rest(struct agent *agent)
+{
+        bool floods = false;
+        bool hurried = false;
+        for (size_t i = 0; i < agent->exec_count; i++) {
+                floods |= exec_flows(agent->execs[i]);
+                hurried |= exec_was_fed(agent->execs[i]);
+        }
+        hurried |= floods;
+        if (floods)
+                agent->rest_until_ns = clock_monotonic_ns() + REST_NS;
+        if (hurried != agent->hurried) {
+                agent->hurried = hurried;
+                (void)setpriority(PRIO_PROCESS, 0, hurried ? FLOOD_NICE : 0); /* this thread's */
+        }
+}
+
+static bool pump_execs(struct agent *agent, bool all)
+{
+        bool moved = false;
+        for (size_t i = 0; i < agent->exec_count; i++) {
+                struct exec *exec = agent->execs[(agent->turn + i) % agent->exec_count];
+                if (all || !exec_flows(exec))
+                        moved |= exec_pump(exec, &agent->port);
+        }
+        agent->turn++;
+        return moved;
+}
+
 /* Each command with output gets one frame's turn before any gets its second. */
 static void pump(struct agent *agent)
 {
+        bool all = clock_monotonic_ns() >= agent->rest_until_ns;
+        for (size_t i = 0; all && i < agent->exec_count; i++)
+                agent->execs[i]->passed = 0;
         for (int round = 0; round < PUMP_ROUNDS; round++) {
                 (void)port_fill(&agent->port);
                 bool moved = files_pump(&agent->files, &agent->port);
                 agent->files_more = moved;
-                for (size_t i = 0; i < agent->exec_count; i++)
-                        moved |= exec_pump(
-                                agent->execs[(agent->turn + i) % agent->exec_count], &agent->port);
-                agent->turn++;
+                moved |= pump_execs(agent, all);
                 port_flush(&agent->port);
                 if (!moved || port_pending(&agent->port))
-                        return;
+                        break;
         }
+        if (all)
+                rest(agent);
 }
 
 static void check_execs(struct agent *agent)
@@ -164,10 +221,12 @@ static void check_execs(struct agent *agent)
         for (size_t i = 0; i < agent->exec_count; i++) {
                 struct exec *exec = agent->execs[i];
                 exec_check(exec, &agent->port, now);
-                if (exec->ended)
+                if (exec->ended) {
                         exec_free(exec, &agent->cgroups);
-                else
+                        agent->untidy = true;
+                } else {
                         agent->execs[kept++] = exec;
+                }
         }
         agent->exec_count = kept;
         dispatch_freeze(agent, now);
@@ -188,6 +247,10 @@ _Noreturn void loop_run(struct agent *agent)
         struct watch watch = {0};
         for (;;) {
                 send_waiting(agent);
+                if (agent->untidy) {
+                        agent->untidy = false;
+                        queue_nudge(&agent->spawner_jobs);
+                }
                 wait_for_events(agent, &watch);
                 watch.absent = watch.absent || (watch.fds[AT_PORT].revents & POLLHUP) != 0;
                 if (watch.fds[AT_INIT].revents != 0) {

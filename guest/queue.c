@@ -65,10 +65,20 @@ struct job *queue_wait(struct queue *queue)
 {
         struct job *job;
         (void)pthread_mutex_lock(&queue->lock);
-        while ((job = take_first(queue)) == NULL)
+        while ((job = take_first(queue)) == NULL && !queue->idle_work)
                 (void)pthread_cond_wait(&queue->filled, &queue->lock);
+        if (job == NULL)
+                queue->idle_work = false;
         (void)pthread_mutex_unlock(&queue->lock);
         return job;
+}
+
+void queue_nudge(struct queue *queue)
+{
+        (void)pthread_mutex_lock(&queue->lock);
+        queue->idle_work = true;
+        (void)pthread_mutex_unlock(&queue->lock);
+        (void)pthread_cond_signal(&queue->filled);
 }
 
 struct job *queue_poll(struct queue *queue)

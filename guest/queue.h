@@ -36,11 +36,14 @@ struct queue {
         pthread_cond_t filled;
         struct job *first;
         struct job **last;
+        bool idle_work; /* asked for by queue_nudge */
 };
 
 void queue_init(struct queue *queue);
 void queue_push(struct queue *queue, struct job *job);
-struct job *queue_wait(struct queue *queue); /* waits for a job */
+/* Waits for a job; NULL once after a nudge, when no job waits. */
+struct job *queue_wait(struct queue *queue);
+void queue_nudge(struct queue *queue);       /* whoever waits there has time for chores */
 struct job *queue_poll(struct queue *queue); /* NULL when there is none */
 
 #endif

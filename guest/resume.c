@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -84,10 +83,10 @@ static int open_files(
 static int rewrite(const struct identity_state *state, enum resume_file file, const char *text,
         size_t size, cubby_error *err)
 {
-        struct stat info;
         int fd = state->fds[file];
-        if (pwrite(fd, text, size, 0) != (ssize_t)size || fstat(fd, &info) < 0 ||
-                (info.st_size != (off_t)size && ftruncate(fd, (off_t)size) < 0))
+        off_t end = -1;
+        if (pwrite(fd, text, size, 0) != (ssize_t)size || (end = lseek(fd, 0, SEEK_END)) < 0 ||
+                (end != (off_t)size && ftruncate(fd, (off_t)size) < 0))
                 return cubby_error_errno(err, errno, "writing the box's own files");
         return 0;
 }

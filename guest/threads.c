@@ -67,15 +67,16 @@ static void *spawner_main(void *data)
         finish(agent, ready);
         for (;;) {
                 struct job *job = queue_wait(&agent->spawner_jobs);
-                if (job->kind == JOB_RESUME) {
-                        run_resume(agent, job);
-                        finish(agent, job); /* it left nothing to be tidied */
+                if (job == NULL) { /* a command has ended, and its end is told */
+                        spawner_prepare(&agent->spawner);
+                        cgroups_tidy(&agent->cgroups);
                         continue;
                 }
-                run_exec(agent, job);
+                if (job->kind == JOB_RESUME)
+                        run_resume(agent, job);
+                else
+                        run_exec(agent, job);
                 finish(agent, job);
-                spawner_prepare(&agent->spawner);
-                cgroups_tidy(&agent->cgroups);
         }
 }
 

@@ -50,9 +50,9 @@ CUBBY_API int cubby_glob(cubby_box *box, const char *path, const char *pattern,
 CUBBY_API void cubby_glob_result_free(cubby_glob_result *result); /* NULL is allowed */
 
 typedef struct cubby_match {
-        char *path;       /* absolute */
-        uint64_t line;    /* from 1 */
-        char *text;       /* UTF-8, at most 200 characters: a longer line is cut and ends in "..." */
+        char *path;    /* absolute */
+        uint64_t line; /* from 1 */
+        char *text;    /* UTF-8, at most 200 characters: a longer line is cut and ends in "..." */
         size_t text_size; /* the text may hold a NUL */
 } cubby_match;
 
@@ -81,7 +81,7 @@ CUBBY_API void cubby_grep_result_free(cubby_grep_result *result); /* NULL is all
  * Tells what happens in a folder from the return of cubby_watch_open on, `recursive`: and in
  * all folders below it, also in new ones. Several changes of one file may be told as one; what
  * appears while its folder is new may be told twice. Events that come faster than they are
- * taken are lost, and so is what is below the 4,096th folder that appears: then there is
+ * taken are lost, and so is what is in the 4,097th folder that appears: then there is
  * CUBBY_WATCH_OVERFLOW. Opening with more folders than that is CUBBY_E_LIMIT.
  */
 enum cubby_watch_kind {

@@ -86,7 +86,8 @@ class BoxOptions(Structure):
                 ("memory_bytes", c_uint64), ("cpu_milli", c_uint32), ("disk_bytes", c_uint64),
                 ("pids_max", c_uint32), ("engine", c_char_p), ("accel", c_char_p),
                 ("kernel", c_char_p), ("ttl_ms", c_int64), ("boot_timeout_ms", c_int64),
-                ("auto_remove", c_bool), ("stop_signal", c_char_p), ("no_template", c_bool)]
+                ("auto_remove", c_bool), ("stop_signal", c_char_p), ("no_template", c_bool),
+                ("warmup", c_char_p)]
 
 
 class BoxInfo(Structure):

@@ -120,8 +120,8 @@ def waiting(call: Callable[[], T], undo: Callable[[T], Any] | None = None) -> T:
     if threading.current_thread() is not threading.main_thread():
         return call()
     job = _Job(call, undo)
-    _workers.start(job)
     try:
+        _workers.start(job)
         job.done.acquire()
     except BaseException:
         job.abandon()
@@ -168,7 +168,8 @@ def _close(value: Any) -> None:
 
 class Handle:
     """A pointer of the library. Freed once, by close or with its owner; never while a call
-    is inside it, and never by a child of the process that made it."""
+    is inside it or while what was made from it is open, and never by a child of the process
+    that made it."""
 
     def __init__(self, pointer: int, free: Callable[[int], None], what: str,
                  keep: tuple[Any, ...] = ()) -> None:
@@ -176,14 +177,24 @@ class Handle:
         self.what = what
         self._free = free
         self._keep = keep  # what must live as long: the home of a box, callbacks
+        for parent in self._parents():
+            parent.hold()
         self._users = 0
         self._closed = False
         self._lock = threading.Lock()
         self.owner_pid = os.getpid()
 
+    def _parents(self) -> list[Handle]:
+        return [kept for kept in self._keep if isinstance(kept, Handle)]
+
     @property
     def closed(self) -> bool:
         return self._closed
+
+    def hold(self) -> None:
+        """Keeps it from being freed, also behind its close, until a `leave`."""
+        with self._lock:
+            self._users += 1
 
     def check_process(self) -> None:
         if os.getpid() != self.owner_pid:
@@ -218,7 +229,10 @@ class Handle:
 
     def _release(self) -> None:
         self._free(self.pointer)
+        parents = self._parents()
         self._keep = ()
+        for parent in parents:
+            parent.leave()
 
     def call(self, function: Any, *arguments: Any) -> int:
         """A call that may fail, with the handle first and the error last."""

@@ -105,8 +105,9 @@ def box_options(image: str | None, *, name: str | None = None, hostname: str | N
                 engine: str | None = None, accel: str | None = None, kernel: str | None = None,
                 ttl: float | None = None, boot_timeout: float | None = None,
                 auto_remove: bool = False, stop_signal: str | None = None,
-                template: bool = True) -> _abi.BoxOptions:
-    """Sizes in bytes, times in seconds, 0 and None for the default; see cubby.h."""
+                template: bool = True, warmup: Sequence[str] | None = None) -> _abi.BoxOptions:
+    """Sizes in bytes, times in seconds, 0 and None for the default; see cubby.h. An empty
+    `warmup` is none at all."""
     top = (1 << 63) - 1
     return options(
         _abi.BoxOptions, image=text_in(image, "the image"), name=text_in(name, "the name"),
@@ -121,7 +122,8 @@ def box_options(image: str | None, *, name: str | None = None, hostname: str | N
         accel=text_in(accel, "accel"), kernel=text_in(kernel, "the kernel"),
         ttl_ms=milliseconds(ttl, 0, "ttl"),
         boot_timeout_ms=milliseconds(boot_timeout, 0, "boot_timeout"), auto_remove=auto_remove,
-        stop_signal=text_in(stop_signal, "the stop signal"), no_template=not template)
+        stop_signal=text_in(stop_signal, "the stop signal"), no_template=not template,
+        warmup=None if warmup is None else text_in("\n".join(warmup) or "#", "warmup"))
 
 
 class Box(Files):

@@ -105,14 +105,18 @@ def check_env(env: Mapping[str, str] | None) -> None:
                                f"match {POSIX_NAME} wholly")
 
 
+def timeout_text(timeout: float) -> str:
+    return f"Error: command timed out after {timeout:g} seconds"
+
+
 def output_text(result: Result, timeout: float | None) -> str:
     """What a model reads of a command."""
     out = result.stdout.decode("utf-8", "replace")
     err = result.stderr.decode("utf-8", "replace")
     output = f"{out}\n{err}" if out and err else out or err
     if result.timed_out:
-        line = f"Error: command timed out after {timeout:g} seconds"
-        return f"{output}{'' if not output or output.endswith(chr(10)) else chr(10)}{line}"
+        gap = "\n" if output and not output.endswith("\n") else ""
+        return output + gap + timeout_text(timeout or 0)
     if output:
         return output
     return f"Command exited with code {result.code}" if result.code else "(no output)"
@@ -140,6 +144,8 @@ class CubbySandbox(SandboxBase):
             return CLOSED_TEXT
         except errors.InvalidError as problem:
             return f"Error: {problem}"
+        except errors.TimedOutError as problem:  # the box did not even start it
+            return f"Error: {problem}" if timeout is None else timeout_text(timeout)
         except errors.Error as problem:
             logger.warning("a command in sandbox %s failed: %s", self.id, problem)
             return f"Error: {problem}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import io
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +14,11 @@ from . import _abi
 from ._call import (SLICE, Handle, Owner, Path, count_in, free_with, milliseconds, options,
                     path_in, text_in, text_out, waiting)
 from ._library import lib
-from .errors import ClosedError, Error, InvalidError, PatternError, TimedOutError
+from .errors import BusyError, ClosedError, Error, InvalidError, PatternError, TimedOutError
 
 STREAM_PIECE = 256 << 10
 RESULTS_MAX = 100_000
+BUSY_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,21 @@ class Files(Owner):
     """The file calls of a box. Paths are absolute or relative to the box's working
     directory. `user`: as whom (None: the box's); `timeout`: seconds (None: a minute)."""
 
+    def _patient(self, timeout: float | None, function: Any, *given: Any,
+                 undo: Callable[[int], Any] | None = None) -> None:
+        """A box takes a limited number of file calls at a time; then it is asked again."""
+        end = time.monotonic() + (BUSY_SECONDS if timeout is None else timeout)
+        pause = 0.002
+        while True:
+            try:
+                self._handle.wait(function, *given, undo=undo)
+                return
+            except BusyError:
+                if time.monotonic() + pause > end:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, 0.1)
+
     def stat(self, path: Path, follow: bool = True, *, user: str | None = None,
              timeout: float | None = None) -> FileInfo:
         given, info = _file(user, timeout), _abi.FileInfo()
@@ -225,8 +242,8 @@ class Files(Owner):
         def clear(_: int) -> None:
             lib.cubby_file_info_clear(ctypes.byref(info))
 
-        self._handle.wait(lib.cubby_file_stat, path_in(path), follow, ctypes.byref(given),
-                          ctypes.byref(info), undo=clear)
+        self._patient(timeout, lib.cubby_file_stat, path_in(path), follow, ctypes.byref(given),
+                      ctypes.byref(info), undo=clear)
         try:
             return file_info(info)
         finally:
@@ -248,8 +265,8 @@ class Files(Owner):
                         max_entries=count_in(max_entries, "max_entries", 1, RESULTS_MAX),
                         all_types=all_types)
         found = ctypes.POINTER(_abi.FileList)()
-        self._handle.wait(lib.cubby_file_list_folder, path_in(path), ctypes.byref(given),
-                          ctypes.byref(found), undo=lambda _: lib.cubby_file_list_free(found))
+        self._patient(timeout, lib.cubby_file_list_folder, path_in(path), ctypes.byref(given),
+                      ctypes.byref(found), undo=lambda _: lib.cubby_file_list_free(found))
         try:
             listing = Listing(file_info(info) for info in
                               found.contents.files[:found.contents.count])
@@ -263,10 +280,10 @@ class Files(Owner):
         """`size` bytes behind `offset`; 0 is to the end, up to 1 GiB. Use open for more."""
         given, data, got = _file(user, timeout), ctypes.c_void_p(), ctypes.c_size_t()
         top = (1 << 63) - 1
-        self._handle.wait(lib.cubby_file_read, path_in(path), count_in(offset, "offset", 0, top),
-                          count_in(size, "size", 0, top), ctypes.byref(given),
-                          ctypes.byref(data), ctypes.byref(got),
-                          undo=lambda _: lib.cubby_free(data))
+        self._patient(timeout, lib.cubby_file_read, path_in(path),
+                      count_in(offset, "offset", 0, top), count_in(size, "size", 0, top),
+                      ctypes.byref(given), ctypes.byref(data), ctypes.byref(got),
+                      undo=lambda _: lib.cubby_free(data))
         return _take_bytes(data, got)
 
     def read_text(self, path: Path, *, user: str | None = None,
@@ -280,10 +297,10 @@ class Files(Owner):
         str.splitlines sees them, joined by newlines."""
         given, data, got = _file(user, timeout), ctypes.c_void_p(), ctypes.c_size_t()
         top = (1 << 63) - 1
-        self._handle.wait(lib.cubby_file_read_lines, path_in(path),
-                          count_in(first, "first", 0, top), count_in(last, "last", 0, top),
-                          ctypes.byref(given), ctypes.byref(data), ctypes.byref(got),
-                          undo=lambda _: lib.cubby_free(data))
+        self._patient(timeout, lib.cubby_file_read_lines, path_in(path),
+                      count_in(first, "first", 0, top), count_in(last, "last", 0, top),
+                      ctypes.byref(given), ctypes.byref(data), ctypes.byref(got),
+                      undo=lambda _: lib.cubby_free(data))
         return _take_bytes(data, got).decode("utf-8", "replace")
 
     def write(self, path: Path, data: bytes | str, *, append: bool = False, parents: bool = True,
@@ -296,8 +313,8 @@ class Files(Owner):
             data = data.encode("utf-8", "surrogateescape")
         given = _write_options(append, parents, exclusive, sync, mode, owner, user, timeout)
         content = data if isinstance(data, bytes) else bytes(data)
-        self._handle.wait(lib.cubby_file_write, path_in(path), content, len(content),
-                          ctypes.byref(given))
+        self._patient(timeout, lib.cubby_file_write, path_in(path), content, len(content),
+                      ctypes.byref(given))
 
     def open(self, path: Path, how: str = "r", *, offset: int = 0, append: bool = False,
              parents: bool = True, exclusive: bool = False, sync: bool = True,
@@ -314,31 +331,31 @@ class Files(Owner):
 
         if how == "r":
             reading = _file(user, timeout)
-            self._handle.wait(lib.cubby_file_open_read, path_in(path),
-                              count_in(offset, "offset", 0, (1 << 63) - 1),
-                              ctypes.byref(reading), ctypes.byref(pointer), undo=undo)
+            self._patient(timeout, lib.cubby_file_open_read, path_in(path),
+                          count_in(offset, "offset", 0, (1 << 63) - 1),
+                          ctypes.byref(reading), ctypes.byref(pointer), undo=undo)
         else:
             writing = _write_options(append, parents, exclusive, sync, mode, owner, user, timeout)
-            self._handle.wait(lib.cubby_file_open_write, path_in(path), ctypes.byref(writing),
-                              ctypes.byref(pointer), undo=undo)
+            self._patient(timeout, lib.cubby_file_open_write, path_in(path), ctypes.byref(writing),
+                          ctypes.byref(pointer), undo=undo)
         return FileStream(Handle(pointer.value or 0, free, "file", (self._handle,)), how == "w")
 
     def remove_file(self, path: Path, recursive: bool = False, *, user: str | None = None,
                     timeout: float | None = None) -> None:
         given = _file(user, timeout)
-        self._handle.wait(lib.cubby_file_remove, path_in(path), recursive, ctypes.byref(given))
+        self._patient(timeout, lib.cubby_file_remove, path_in(path), recursive, ctypes.byref(given))
 
     def rename_file(self, source: Path, target: Path, replace: bool = True, *,
                     user: str | None = None, timeout: float | None = None) -> None:
         given = _file(user, timeout)
-        self._handle.wait(lib.cubby_file_rename, path_in(source), path_in(target), replace,
-                          ctypes.byref(given))
+        self._patient(timeout, lib.cubby_file_rename, path_in(source), path_in(target), replace,
+                      ctypes.byref(given))
 
     def mkdir(self, path: Path, mode: int = 0o755, parents: bool = True, *,
               user: str | None = None, timeout: float | None = None) -> None:
         given = _file(user, timeout)
-        self._handle.wait(lib.cubby_file_make_folder, path_in(path),
-                          count_in(mode, "mode", 0, 0o7777), parents, ctypes.byref(given))
+        self._patient(timeout, lib.cubby_file_make_folder, path_in(path),
+                      count_in(mode, "mode", 0, 0o7777), parents, ctypes.byref(given))
 
     # -- search
 
@@ -348,9 +365,9 @@ class Files(Owner):
         """Paths whose end matches, as PurePosixPath.match does, and whether there are more."""
         given = _search_options(max_results, user, timeout, include_folders=include_dirs)
         found = ctypes.POINTER(_abi.GlobResult)()
-        self._handle.wait(lib.cubby_glob, path_in(path), text_in(pattern, "the pattern"),
-                          ctypes.byref(given), ctypes.byref(found),
-                          undo=lambda _: lib.cubby_glob_result_free(found))
+        self._patient(timeout, lib.cubby_glob, path_in(path), text_in(pattern, "the pattern"),
+                      ctypes.byref(given), ctypes.byref(found),
+                      undo=lambda _: lib.cubby_glob_result_free(found))
         try:
             result = found.contents
             return [text_out(item) for item in result.paths[:result.count]], result.truncated
@@ -367,9 +384,9 @@ class Files(Owner):
         found = ctypes.POINTER(_abi.GrepResult)()
         position = ctypes.c_int64(-1)
         try:
-            self._handle.wait(lib.cubby_grep, path_in(path), text_in(pattern, "the pattern"),
-                              ctypes.byref(given), ctypes.byref(found), ctypes.byref(position),
-                              undo=lambda _: lib.cubby_grep_result_free(found))
+            self._patient(timeout, lib.cubby_grep, path_in(path), text_in(pattern, "the pattern"),
+                          ctypes.byref(given), ctypes.byref(found), ctypes.byref(position),
+                          undo=lambda _: lib.cubby_grep_result_free(found))
         except Error as problem:
             if problem.code == "INVALID" and position.value >= 0:
                 raise PatternError(problem.message, position=position.value) from None
@@ -391,8 +408,8 @@ class Files(Owner):
             if pointer.value:
                 free(pointer.value)
 
-        self._handle.wait(lib.cubby_watch_open, path_in(path), recursive, ctypes.byref(given),
-                          ctypes.byref(pointer), undo=undo)
+        self._patient(None, lib.cubby_watch_open, path_in(path), recursive, ctypes.byref(given),
+                      ctypes.byref(pointer), undo=undo)
         return Watch(Handle(pointer.value or 0, free, "watch", (self._handle,)))
 
     # -- copies

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import logging
@@ -17,7 +18,7 @@ from ._call import (Handle, Owner, Path, free_with, milliseconds, options, take_
                     text_out, waiting)
 from ._library import lib
 from .box import Box, BoxInfo, box_handle, box_info, box_options
-from .errors import from_struct
+from .errors import Error, from_struct
 
 if TYPE_CHECKING:
     from .provider import Provider
@@ -198,18 +199,24 @@ class Cubby(Owner):
 
     # -- boxes
 
-    def _new_box(self, function: Any, *given: Any) -> Box:
+    def _new_box(self, function: Any, *given: Any, made: bool) -> Box:
         pointer = ctypes.c_void_p()
-        self._handle.wait(function, *given, ctypes.byref(pointer),
-                          undo=lambda _: lib.cubby_box_close(pointer))
+
+        def undo(_: int) -> None:
+            if made:
+                lib.cubby_box_remove(pointer, True, None)
+            lib.cubby_box_close(pointer)
+
+        self._handle.wait(function, *given, ctypes.byref(pointer), undo=undo)
         return Box(box_handle(pointer.value, self._handle))
 
     def create(self, image: str, **how: Any) -> Box:
         """A box that does not run yet. Keywords as the fields of cubby_box_options in
         cubby.h: name, hostname, command, entrypoint, main (False: no command of its own),
         env, workdir, user, labels, tty, stdin, memory, cpus, disk, pids, engine, accel,
-        kernel, ttl, boot_timeout, auto_remove, stop_signal, template."""
-        return self._new_box(lib.cubby_box_create, ctypes.byref(box_options(image, **how)))
+        kernel, ttl, boot_timeout, auto_remove, stop_signal, template, warmup."""
+        return self._new_box(lib.cubby_box_create, ctypes.byref(box_options(image, **how)),
+                             made=True)
 
     def start(self, image: str, **how: Any) -> Box:
         """A running box; without a command it idles until it is stopped."""
@@ -218,19 +225,20 @@ class Cubby(Owner):
         try:
             box.start()
         except BaseException:
-            box.remove(force=True)
+            with contextlib.suppress(Error):
+                box.remove(force=True)
             box.close()
             raise
         return box
 
     def box(self, name: str) -> Box:
         """By name, id, or a unique beginning of an id."""
-        return self._new_box(lib.cubby_box_open, text_in(name, "the name"))
+        return self._new_box(lib.cubby_box_open, text_in(name, "the name"), made=False)
 
     def continue_from(self, snapshot: str, **how: Any) -> Box:
         """A running box that continues from a snapshot."""
         return self._new_box(lib.cubby_box_continue, text_in(snapshot, "the snapshot"),
-                             ctypes.byref(box_options(None, **how)))
+                             ctypes.byref(box_options(None, **how)), made=True)
 
     def boxes(self, all: bool = False) -> list[BoxInfo]:
         """Newest first; `all` also those that do not run."""

@@ -152,7 +152,7 @@ class Provider(Owner):
     def _result(self, acquired: _abi.Acquired) -> Acquired:
         return Acquired(acquired.id.decode(), _abi.SERVED[acquired.served - 1].lower(),
                         acquired.fresh, acquired.generation,
-                        Box(box_handle(acquired.box, self._handle)))
+                        Box(box_handle(acquired.box, self._home._handle)))
 
     def _capacity(self, problem: CapacityError) -> CapacityError:
         counts = self.status()
@@ -197,7 +197,7 @@ class Provider(Owner):
                               ctypes.byref(pointer))
         except NotFoundError:
             return None
-        return Box(box_handle(pointer.value, self._handle))
+        return Box(box_handle(pointer.value, self._home._handle))
 
     def release(self, id: str) -> None:
         """The box stays warm for its conversation. No error for an unknown id."""

@@ -11,6 +11,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -23,7 +24,12 @@
 #define BOX_LOG_OLD_NAME "log.1" /* the segment before */
 #define BOX_EXIT_NAME "exit"
 #define BOX_LOCK_NAME "lock" /* the shim holds flock LOCK_EX on it until `exit` is there */
+/* And this open file description lock (fcntl), from before it has the flock for itself. */
+#define BOX_ALIVE_RECORD ((struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1})
 #define BOX_CONFIG_NAME "config.json"
+#define BOX_SPARE_NAME                                                          \
+        "spare" /* it waits to be claimed; whoever removes it decides: the shim \
+                   when a claim comes, or who wants the box no more */
 
 struct box_config {
         char *id;
@@ -113,7 +119,7 @@ enum shim_fd {
         SHIM_FD_INITRAMFS = 8,
         SHIM_FD_MEMORY = 9,  /* RAM of a template that is made, or that a clone continues from */
         SHIM_FD_STATE = 10,  /* its device state: written, or read */
-        SHIM_FD_KEEPER = 11, /* spare: hung up when its keeper ends, and the spare with it */
+        SHIM_FD_KEEPER = 11, /* spare, ahead: hung up when its keeper ends, and the spare with it */
         SHIM_FD_LAST = SHIM_FD_KEEPER,
 };
 
@@ -128,6 +134,7 @@ enum shim_mode {
         SHIM_CLONE,    /* continues from a template */
         SHIM_RESUME,   /* continues from itself: its command runs already */
         SHIM_SPARE,    /* a clone that is warmed up, stopped, and waits to be claimed */
+        SHIM_AHEAD,    /* waits to be claimed too, and continues from its template only then */
 };
 #define SHIM_WARMUPS_MAX 16U
 

@@ -193,15 +193,25 @@ static int fill_handle(cubby_box *box, const struct box_record *record, cubby_er
         return keep_damaged(box, record, &damage, err);
 }
 
-int box_open_record(cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err)
+static cubby_box *new_handle(cubby *host, cubby_error *err)
 {
         cubby_box *box = calloc(1, sizeof *box);
-        if (box == NULL)
-                return cubby_error_no_memory(err);
+        if (box == NULL) {
+                (void)cubby_error_no_memory(err);
+                return NULL;
+        }
         box->cubby = host;
         box->dir_fd = -1;
         atomic_init(&box->references, 1);
         atomic_init(&box->doomed, false);
+        return box;
+}
+
+int box_open_record(cubby *host, const struct box_record *record, cubby_box **ret, cubby_error *err)
+{
+        cubby_box *box = new_handle(host, err);
+        if (box == NULL)
+                return -1;
         if (fill_handle(box, record, err) < 0) {
                 box_close(box);
                 return -1;
@@ -235,14 +245,13 @@ void box_close(cubby_box *box)
 
 /* A spare's folder is there already; only what it is changes. Nothing is synced:
  * after a crash of the host the machine is gone anyway. */
-static int rewrite_config(cubby *host, const struct box_config *config, cubby_error *err)
+static int rewrite_config(const struct box_config *config, int dir_fd, cubby_error *err)
 {
-        AUTO_FD int dir = open_folder(host, config->id, err);
         AUTO_BUFFER struct buffer json;
         buffer_init(&json, BOX_CONFIG_BYTES_MAX);
-        if (dir < 0 || box_config_encode(config, &json, err) < 0)
+        if (box_config_encode(config, &json, err) < 0)
                 return -1;
-        return box_write_quickly(dir, BOX_CONFIG_NAME, json.data, json.size, err);
+        return box_write_quickly(dir_fd, BOX_CONFIG_NAME, json.data, json.size, err);
 }
 
 int box_record_new(cubby *host, struct box_config *config, bool made_up, int disk_fd,
@@ -257,22 +266,43 @@ int box_record_new(cubby *host, struct box_config *config, bool made_up, int dis
         return box_open(host, config->id, ret, err);
 }
 
-/* The spare whose id the config has becomes the box. */
-static int adopt_spare(
-        cubby *host, struct box_config *config, bool made_up, cubby_box **ret, cubby_error *err)
+/* What was just written need not be read again. Takes the config over. */
+static int hold_adopted(cubby *host, struct box_config *config, cubby_box **ret, cubby_error *err)
 {
+        AUTO(cubby_box) cubby_box *box = new_handle(host, err);
+        if (box == NULL)
+                return -1;
+        box->slot = config->slot;
+        box->id = strdup(config->id);
+        box->image_id = strdup(config->image_id);
+        if (box->id == NULL || box->image_id == NULL)
+                return cubby_error_no_memory(err);
+        box->dir_fd = open_folder(host, config->id, err);
+        if (box->dir_fd < 0 || rewrite_config(config, box->dir_fd, err) < 0)
+                return -1;
+        box->config = *config;
+        *config = (struct box_config){0};
+        *ret = take_ptr(&box);
+        return 0;
+}
+
+/* The spare whose id the config has becomes the box. `dir` is of its template. */
+static int adopt_spare(cubby *host, struct box_config *config, bool made_up, int dir,
+        cubby_box **ret, cubby_error *err)
+{
+        char id[33];
+        (void)snprintf(id, sizeof id, "%s", config->id);
         if (insert_record(host, config, made_up, true, err) < 0) {
-                saved_claimed(host, config, false);
+                saved_claimed(host, dir, id, false);
                 return -1;
         }
-        if (rewrite_config(host, config, err) < 0) {
-                (void)box_record_remove(host->home, config->id, NULL);
-                saved_remove_spare(host, config->id);
-                saved_claimed(host, config, true);
-                return cubby_error_wrap(err, "creating box '%s'", config->name);
+        int result = hold_adopted(host, config, ret, err);
+        if (result < 0) {
+                (void)box_record_remove(host->home, id, NULL);
+                saved_remove_spare(host, id);
         }
-        saved_claimed(host, config, true);
-        return box_open(host, config->id, ret, err);
+        saved_claimed(host, dir, id, true);
+        return result < 0 ? cubby_error_wrap(err, "creating box '%s'", config->name) : 0;
 }
 
 int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, cubby_error *err)
@@ -286,9 +316,10 @@ int box_create(cubby *host, const cubby_box_options *options, cubby_box **ret, c
                 0)
                 return cubby_error_wrap(err, "creating a box");
         bool made_up = options->name == NULL;
-        int spare = saved_claim(host, &config, err);
+        AUTO_FD int dir = -1;
+        int spare = saved_claim(host, &config, &dir, err);
         int made = spare < 0 ? -1
-                : spare > 0  ? adopt_spare(host, &config, made_up, ret, err)
+                : spare > 0  ? adopt_spare(host, &config, made_up, dir, ret, err)
                              : box_record_new(host, &config, made_up, -1, ret, err);
         return made < 0 ? cubby_error_wrap(err, "creating a box") : 0;
 }

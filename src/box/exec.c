@@ -383,8 +383,7 @@ static int slices_of(
         while (texts != NULL && texts[count] != NULL)
                 count++;
         if (count > WIRE_ARGUMENTS_MAX)
-                return box_too_big(
-                        err, "there are", WIRE_ARGUMENTS_MAX, "arguments or variables");
+                return box_too_big(err, "there are", WIRE_ARGUMENTS_MAX, "arguments or variables");
         struct slice *slices = calloc(count + 1, sizeof *slices);
         if (slices == NULL)
                 return cubby_error_no_memory(err);
@@ -392,8 +391,8 @@ static int slices_of(
                 slices[i] = text_slice(texts[i]);
                 if (slices[i].size >= WIRE_ARGUMENT_MAX) {
                         free(slices);
-                        return box_too_big(err, "an argument or variable has",
-                                WIRE_ARGUMENT_MAX - 1, "bytes");
+                        return box_too_big(
+                                err, "an argument or variable has", WIRE_ARGUMENT_MAX - 1, "bytes");
                 }
         }
         *ret = slices;
@@ -422,8 +421,8 @@ static int encode(
         if (result == 0)
                 result = slices_of((const char *const *)env, &message.env, &message.envc, err);
         if (result == 0 && !message_exec_encode(payload, &message))
-                result = box_too_big(err, "the command and its environment have",
-                        payload->maximum, "bytes");
+                result = box_too_big(
+                        err, "the command and its environment have", payload->maximum, "bytes");
         message_exec_free(&message);
         box_free_list(env);
         return result;

@@ -43,8 +43,12 @@ int file_deadline(const cubby_file_options *options, bool whole, int64_t *ret, c
 
 int file_absolute(const cubby_box *box, const char *path, char **ret, cubby_error *err)
 {
-        const char *folder = path[0] == '/' ? "" : box->config.workdir;
-        const char *slash = path[0] == '/' || folder[strlen(folder) - 1] == '/' ? "" : "/";
+        if (box_check_whole(box, err) < 0)
+                return -1;
+        bool absolute = path[0] == '/';
+        const char *folder = absolute ? "" : box->config.workdir;
+        size_t length = strlen(folder);
+        const char *slash = absolute || (length > 0 && folder[length - 1] == '/') ? "" : "/";
         size_t size = strlen(folder) + strlen(slash) + strlen(path);
         if (path[0] == '\0')
                 return cubby_error_set(err, CUBBY_E_INVALID, "the path is empty");
@@ -63,6 +67,8 @@ int file_absolute(const cubby_box *box, const char *path, char **ret, cubby_erro
 int file_call_fill(const cubby_box *box, const char *path, const cubby_file_options *options,
         struct message_file_call *call, char **ret_path, cubby_error *err)
 {
+        if (box_check_whole(box, err) < 0)
+                return -1;
         const char *user = options->user != NULL ? options->user : box->config.user;
         if (strlen(user) > FILE_USER_MAX)
                 return cubby_error_set(err, CUBBY_E_INVALID, "the user's name is too long");

@@ -68,8 +68,7 @@ int box_watch_open(cubby_box *box, const char *path, bool recursive,
         return 0;
 }
 
-int box_watch_next(
-        cubby_watch *watch, int64_t timeout_ms, cubby_watch_event *ret, cubby_error *err)
+int box_watch_next(cubby_watch *watch, int64_t timeout_ms, cubby_watch_event *ret, cubby_error *err)
 {
         struct message_file_event event;
         if (next_event(watch, deadline_after_ms(timeout_ms), &event, err) < 0)

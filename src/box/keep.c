@@ -92,6 +92,7 @@ static int launch(cubby *host, const struct box_config *config, cubby_error *err
         AUTO_FREE char *path = NULL;
         AUTO_FREE char *libexec = NULL;
         AUTO_FREE char *idle = NULL;
+        AUTO_FREE char *ahead = NULL;
         if (box_find_program(KEEPER_PROGRAM, &program, err) < 0)
                 return -1;
         struct texts texts;
@@ -110,16 +111,19 @@ static int launch(cubby *host, const struct box_config *config, cubby_error *err
         const char *known_path = secure_getenv("PATH");
         const char *known_libexec = secure_getenv("CUBBY_LIBEXEC");
         const char *known_idle = secure_getenv(KEEPER_IDLE_VARIABLE);
+        const char *known_ahead = secure_getenv(KEEPER_AHEAD_VARIABLE);
         if (asprintf(&path, "PATH=%s", known_path == NULL ? PATH_DEFAULT : known_path) < 0 ||
                 asprintf(&libexec, "CUBBY_LIBEXEC=%s", known_libexec == NULL ? "" : known_libexec) <
                         0 ||
                 asprintf(&idle, KEEPER_IDLE_VARIABLE "=%s", known_idle == NULL ? "" : known_idle) <
-                        0)
+                        0 ||
+                asprintf(&ahead, KEEPER_AHEAD_VARIABLE "=%s",
+                        known_ahead == NULL ? "" : known_ahead) < 0)
                 return cubby_error_no_memory(err);
         const char *weak = secure_getenv(BOX_WEAK_JAIL);
         bool accepted = weak != NULL && strcmp(weak, "1") == 0;
         const char *const env[] = {
-                path, libexec, idle, "LANG=C", accepted ? BOX_WEAK_JAIL "=1" : NULL, NULL};
+                path, libexec, idle, ahead, "LANG=C", accepted ? BOX_WEAK_JAIL "=1" : NULL, NULL};
         const struct spawn_options options = {.argv = argv, .env = env, .new_session = true};
         AUTO_FD int pidfd = -1;
         return spawn_detached(&options, &pidfd, err);

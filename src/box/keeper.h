@@ -4,7 +4,8 @@
 
 /*
  * cubby-keeper: one transient process per template. It holds the template's
- * sealed memory object, so that clones share its pages, and keeps spares. It
+ * sealed memory object, so that clones share its pages, and keeps spares and one
+ * machine ahead: started, and waiting for its state. It
  * listens on templates/KEY/keeper.sock (SOCK_SEQPACKET, one request and one
  * reply a connection) and ends after a while without a client, with its spares.
  *
@@ -16,6 +17,7 @@
 #define KEEPER_PROGRAM "cubby-keeper"
 #define KEEPER_VERSION 1U
 #define KEEPER_IDLE_VARIABLE "CUBBY_KEEPER_IDLE" /* seconds, default 600 */
+#define KEEPER_AHEAD_VARIABLE "CUBBY_AHEAD"      /* machines started ahead, default 1 */
 
 enum keeper_argument {
         KEEPER_ARGUMENT_HOME = 1,

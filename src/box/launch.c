@@ -61,6 +61,8 @@ static const char *mode_word(enum shim_mode mode)
                 return "resume";
         case SHIM_SPARE:
                 return "spare";
+        case SHIM_AHEAD:
+                return "ahead";
         case SHIM_BOOT:
                 break;
         }

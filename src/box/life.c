@@ -6,11 +6,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,14 +31,26 @@ static int open_lock(const cubby_box *box, cubby_error *err)
         return fd;
 }
 
+/* A shim that is just taking the lock over has this record only. */
+static bool shim_lives(int lock_fd)
+{
+        struct flock record = BOX_ALIVE_RECORD;
+        return fcntl(lock_fd, F_OFD_GETLK, &record) == 0 && record.l_type != F_UNLCK;
+}
+
 int box_lock(const cubby_box *box, int64_t deadline_ms, int *ret_fd, cubby_error *err)
 {
         AUTO_FD int fd = open_lock(box, err);
         if (fd < 0)
                 return -1;
-        while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-                if (errno != EWOULDBLOCK && errno != EINTR)
+        for (;;) {
+                bool got = flock(fd, LOCK_EX | LOCK_NB) == 0;
+                if (got && !shim_lives(fd))
+                        break;
+                if (!got && errno != EWOULDBLOCK && errno != EINTR)
                         return cubby_error_errno(err, errno, "locking box %.12s", box->id);
+                if (got)
+                        (void)flock(fd, LOCK_UN);
                 if (deadline_left_ms(deadline_ms) == 0)
                         return cubby_error_set(
                                 err, CUBBY_E_STATE, "box %.12s is already running", box->id);
@@ -63,21 +77,46 @@ int box_life(const cubby_box *box, enum box_life *ret, cubby_error *err)
                 *ret = BOX_ALIVE;
                 return 0;
         }
+        if (shim_lives(fd)) {
+                *ret = BOX_ALIVE;
+                return 0;
+        }
         *ret = exists(box, BOX_EXIT_NAME) || exists(box, BOX_STARTED_NAME) ? BOX_ENDED
                                                                            : BOX_NEVER_STARTED;
         return 0;
 }
 
+/* Over an old file by an exchange: a plain rename has file systems write the new bytes
+ * out before it returns, which nobody here asks for. */
+static int put_in_place(int dir_fd, const char *temporary, const char *name)
+{
+        if (renameat2(dir_fd, temporary, dir_fd, name, RENAME_NOREPLACE) == 0)
+                return 0;
+        if (errno == EEXIST && renameat2(dir_fd, temporary, dir_fd, name, RENAME_EXCHANGE) == 0) {
+                if (unlinkat(dir_fd, temporary, 0) == 0)
+                        return 0;
+                /* a folder stood there: it gets its place back */
+                int saved = errno;
+                (void)renameat2(dir_fd, temporary, dir_fd, name, RENAME_EXCHANGE);
+                errno = saved;
+                return -1;
+        }
+        return renameat(dir_fd, temporary, dir_fd, name);
+}
+
 int box_write_quickly(int dir_fd, const char *name, const void *data, size_t size, cubby_error *err)
 {
         char temporary[64];
-        (void)snprintf(temporary, sizeof temporary, ".%.32s.%lx", name, (unsigned long)getpid());
-        /* the folder is the box's: what was planted there goes, it is never written to */
-        (void)unlinkat(dir_fd, temporary, 0);
+        uint64_t number = 0;
+        /* the folder is the box's: nobody in it can guess the name and have something there */
+        if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
+                return cubby_error_errno(err, errno, "choosing a name for '%s'", name);
+        (void)snprintf(temporary, sizeof temporary, ".%.32s.%016" PRIx64, name, number);
         AUTO_FD int fd = openat(
                 dir_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0 || write_whole(fd, data, size) < 0 ||
-                renameat(dir_fd, temporary, dir_fd, name) < 0) {
+        if (fd < 0)
+                return cubby_error_errno(err, errno, "writing '%s'", name);
+        if (write_whole(fd, data, size) < 0 || put_in_place(dir_fd, temporary, name) < 0) {
                 int saved = errno;
                 (void)unlinkat(dir_fd, temporary, 0);
                 return cubby_error_errno(err, saved, "writing '%s'", name);

@@ -39,7 +39,7 @@ static bool is_marked(cubby *host, const char *id)
 {
         char path[64];
         struct stat info;
-        (void)snprintf(path, sizeof path, "%.32s/" SAVED_SPARE_NAME, id);
+        (void)snprintf(path, sizeof path, "%.32s/" BOX_SPARE_NAME, id);
         return fstatat(home_folder(host->home, HOME_BOXES), path, &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 

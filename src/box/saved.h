@@ -16,7 +16,6 @@ DEFINE_AUTO(template, template_close)
 #define SAVED_SLOT_TEMPLATE BOX_SLOT_MAX     /* of a machine that is being made a template */
 #define SAVED_SLOT_SPARE (BOX_SLOT_MAX / 2U) /* spares take slots from here on */
 #define SAVED_SPARE_PREFIX "spare-"          /* of its name, before the beginning of its id */
-#define SAVED_SPARE_NAME "spare"             /* in a box's folder: it waits to be claimed */
 
 /* machine.c: everything that binds a saved machine to this host and build, as
  * one line; cached in the home until the host's next boot. */
@@ -61,8 +60,9 @@ int saved_tell(const struct template *template, bool end, cubby_error *err);
 
 /* spare.c */
 /* Makes one spare; `keeper_fd` is hung up when the keeper ends. */
-int saved_make_spare(cubby *host, const struct template *template, const struct box_config *config,
-        int memory_fd, int keeper_fd, char ret_id[33], cubby_error *err);
+int saved_make_spare(cubby *host, const struct template *template, enum spare_kind kind,
+        const struct box_config *config, int memory_fd, int keeper_fd, char ret_id[33],
+        cubby_error *err);
 void saved_remove_spare(cubby *host, const char *id);
 bool saved_spare_lives(cubby *host, const char *id);
 /* Removes what is left of spares whose maker, keeper or claimer died. The caller has
@@ -72,10 +72,11 @@ void saved_sweep_spares(cubby *host, const struct box_record *records, size_t co
 bool saved_waits(const cubby_box *box);
 /* No start can claim its machine any more; false when one has. */
 bool saved_take_back(const cubby_box *box);
-/* Takes a spare for this plan, which then has its id and slot. 1 when there was one. */
-int saved_claim(cubby *host, struct box_config *config, cubby_error *err);
+/* Takes a spare for this plan, which then has its id and slot. 1 when there was one, and
+ * *ret_dir is the folder of its template, for saved_claimed. */
+int saved_claim(cubby *host, struct box_config *config, int *ret_dir, cubby_error *err);
 /* After the record: the claim stands, or the spare goes back. */
-void saved_claimed(cubby *host, const struct box_config *config, bool good);
+void saved_claimed(cubby *host, int dir, const char *id, bool good);
 /* The start of a claimed box: 1 when it runs, 0 when it has to be started otherwise. */
 int saved_claim_start(cubby_box *box, cubby_error *err);
 

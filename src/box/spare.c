@@ -2,6 +2,7 @@
 #include "box/saved.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "image/image.h"
 
@@ -17,6 +18,7 @@
 #define BOXES_LOCK "boxes"
 #define CREATE_LOCK_MS 30000
 #define MARK_BYTES_MAX 64U
+#define MARK_AHEAD " ahead" /* behind the isolation */
 #define SPARES_TRIED_MAX 8
 #define END_WAIT_MS 3000
 
@@ -72,21 +74,22 @@ static int publish_folder(cubby *host, const struct box_config *config,
 }
 
 /* Mark and index come together for whoever looks for spares that nobody owns. */
-static int offer(
-        cubby_box *box, const struct template *template, const char *isolation, cubby_error *err)
+static int offer(cubby_box *box, const struct template *template, enum spare_kind kind,
+        const char *isolation, cubby_error *err)
 {
         char mark[MARK_BYTES_MAX];
-        int length = snprintf(mark, sizeof mark, "%.15s\n", isolation);
+        int length = snprintf(
+                mark, sizeof mark, "%.15s%s\n", isolation, kind == SPARE_AHEAD ? MARK_AHEAD : "");
         AUTO_LOCK int lock = -1;
         if (home_lock(box->cubby->home, BOXES_LOCK, false, deadline_after_ms(CREATE_LOCK_MS), &lock,
                     err) < 0 ||
-                box_write_quickly(box->dir_fd, SAVED_SPARE_NAME, mark, (size_t)length, err) < 0)
+                box_write_quickly(box->dir_fd, BOX_SPARE_NAME, mark, (size_t)length, err) < 0)
                 return -1;
-        return spare_add(template->dir_fd, box->id, err);
+        return spare_add(template->dir_fd, kind, box->id, err);
 }
 
-static int start_spare(
-        cubby_box *box, const struct template *template, struct shim_parts *parts, cubby_error *err)
+static int start_spare(cubby_box *box, const struct template *template, enum spare_kind kind,
+        struct shim_parts *parts, cubby_error *err)
 {
         cubby *host = box->cubby;
         parts->state = openat(template->dir_fd, template_file_name(TEMPLATE_STATE),
@@ -97,9 +100,10 @@ static int start_spare(
                 return -1;
         AUTO_LOCK int turn = -1;
         AUTO_FD int pidfd = -1;
-        if (saved_turn(host, &turn, err) < 0 ||
-                shim_launch(
-                        box, SHIM_SPARE, template->manifest.inputs.warmups, parts, &pidfd, err) < 0)
+        bool warm = kind == SPARE_WARM;
+        if ((warm && saved_turn(host, &turn, err) < 0) ||
+                shim_launch(box, warm ? SHIM_SPARE : SHIM_AHEAD,
+                        warm ? template->manifest.inputs.warmups : NULL, parts, &pidfd, err) < 0)
                 return -1;
         close_quietly(take_fd(&parts->lock));
         struct shim_report report = {0};
@@ -107,11 +111,12 @@ static int start_spare(
                 shim_clean_up(box, pidfd);
                 return -1;
         }
-        return offer(box, template, report.text, err);
+        return offer(box, template, kind, report.text, err);
 }
 
-int saved_make_spare(cubby *host, const struct template *template, const struct box_config *config,
-        int memory_fd, int keeper_fd, char ret_id[33], cubby_error *err)
+int saved_make_spare(cubby *host, const struct template *template, enum spare_kind kind,
+        const struct box_config *config, int memory_fd, int keeper_fd, char ret_id[33],
+        cubby_error *err)
 {
         AUTO_CONFIG struct box_config plain = {0};
         if (saved_plain_config(host, config, &plain, err) < 0 || set_identity(&plain, err) < 0)
@@ -128,7 +133,7 @@ int saved_make_spare(cubby *host, const struct template *template, const struct 
                 publish_folder(host, &plain, template, &box, &parts.lock, err) < 0)
                 return cubby_error_wrap(err, "making a spare");
         home_unlock(take_fd(&boxes_lock)); /* from here on its own lock protects it */
-        int result = start_spare(&box, template, &parts, err);
+        int result = start_spare(&box, template, kind, &parts, err);
         close_quietly(box.dir_fd);
         if (result < 0) {
                 saved_remove_spare(host, plain.id);
@@ -221,7 +226,18 @@ static int open_template_folder(cubby *host, const struct box_config *config)
                 O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-int saved_claim(cubby *host, struct box_config *config, cubby_error *err)
+/* A warm one first. */
+static int take_any(int dir_fd, enum spare_kind *ret_kind, char ret_id[33], cubby_error *err)
+{
+        int taken = spare_take(dir_fd, SPARE_WARM, ret_id, err);
+        *ret_kind = SPARE_WARM;
+        if (taken != 0)
+                return taken;
+        *ret_kind = SPARE_AHEAD;
+        return spare_take(dir_fd, SPARE_AHEAD, ret_id, err);
+}
+
+int saved_claim(cubby *host, struct box_config *config, int *ret_dir, cubby_error *err)
 {
         if (config->no_template)
                 return 0;
@@ -230,26 +246,50 @@ int saved_claim(cubby *host, struct box_config *config, cubby_error *err)
                 return 0;
         for (int i = 0; i < SPARES_TRIED_MAX; i++) {
                 char id[33];
-                int taken = spare_take(dir, id, err);
+                enum spare_kind kind = SPARE_WARM;
+                int taken = take_any(dir, &kind, id, err);
                 if (taken <= 0)
                         return taken;
-                if (adopt(host, id, config, NULL))
+                if (adopt(host, id, config, NULL)) {
+                        *ret_dir = take_fd(&dir);
                         return 1;
+                }
                 saved_remove_spare(host, id);
                 spare_settle(dir, id);
         }
         return 0;
 }
 
-void saved_claimed(cubby *host, const struct box_config *config, bool good)
+/* What waits in a box's folder. False when nothing does. */
+static bool read_mark(int dir_fd, char ret_isolation[16], enum spare_kind *ret_kind)
 {
-        AUTO_FD int dir = open_template_folder(host, config);
-        if (dir < 0)
+        AUTO_BUFFER struct buffer mark;
+        buffer_init(&mark, MARK_BYTES_MAX);
+        if (file_read_at(dir_fd, BOX_SPARE_NAME, &mark, NULL) < 0)
+                return false;
+        size_t length = 0;
+        while (length < mark.size && length < 15 && mark.data[length] >= 'a' &&
+                mark.data[length] <= 'z')
+                length++;
+        memset(ret_isolation, 0, 16);
+        memcpy(ret_isolation, mark.data, length);
+        bool ahead = mark.size - length > strlen(MARK_AHEAD) &&
+                memcmp(mark.data + length, MARK_AHEAD, strlen(MARK_AHEAD)) == 0;
+        *ret_kind = ahead ? SPARE_AHEAD : SPARE_WARM;
+        return true;
+}
+
+void saved_claimed(cubby *host, int dir, const char *id, bool good)
+{
+        if (good) {
+                spare_settle(dir, id);
                 return;
-        if (good)
-                spare_settle(dir, config->id);
-        else
-                spare_return(dir, config->id);
+        }
+        AUTO_FD int box_dir = open_folder(host, id);
+        char isolation[16];
+        enum spare_kind kind = SPARE_WARM;
+        if (box_dir >= 0 && read_mark(box_dir, isolation, &kind))
+                spare_return(dir, kind, id);
 }
 
 static int send_claim(cubby_box *box, cubby_error *err)
@@ -266,9 +306,11 @@ static int send_claim(cubby_box *box, cubby_error *err)
                 client, FRAME_SHIM_CLAIM, json.data, json.size, FRAME_OK, deadline, &reply, err);
 }
 
-static void write_started(const cubby_box *box, const char *isolation)
+static void write_started(const cubby_box *box, enum spare_kind kind, const char *isolation)
 {
-        struct box_started started = {.started_ns = clock_realtime_ns(), .served = "spare"};
+        struct box_started started = {.started_ns = clock_realtime_ns()};
+        (void)snprintf(started.served, sizeof started.served, "%s",
+                kind == SPARE_AHEAD ? "cloned" : "spare");
         (void)snprintf(started.isolation, sizeof started.isolation, "%.15s", isolation);
         /* only for display: a box that runs is not ended for the lack of it */
         (void)box_write_started(box, &started, false, NULL);
@@ -281,28 +323,30 @@ static void give_up(cubby_box *box)
                 (void)box_kill_shim(box, NULL);
                 (void)box_wait_end(box, deadline_after_ms(END_WAIT_MS), NULL);
         }
+        (void)unlinkat(box->dir_fd, BOX_SPARE_NAME, 0);
         (void)unlinkat(box->dir_fd, BOX_STARTED_NAME, 0);
         (void)unlinkat(box->dir_fd, BOX_EXIT_NAME, 0);
 }
 
 int saved_claim_start(cubby_box *box, cubby_error *err)
 {
-        AUTO_BUFFER struct buffer mark;
-        buffer_init(&mark, MARK_BYTES_MAX);
-        if (file_read_at(box->dir_fd, SAVED_SPARE_NAME, &mark, NULL) < 0)
+        char isolation[16];
+        enum spare_kind kind = SPARE_WARM;
+        if (!read_mark(box->dir_fd, isolation, &kind))
                 return 0;
-        char isolation[16] = "";
-        size_t length = 0;
-        while (length < mark.size && length < sizeof isolation - 1 && mark.data[length] >= 'a' &&
-                mark.data[length] <= 'z')
-                length++;
-        memcpy(isolation, mark.data, length);
-        if (unlinkat(box->dir_fd, SAVED_SPARE_NAME, 0) < 0)
-                return errno == ENOENT ? 0 : cubby_error_errno(err, errno, "starting the box");
         cubby_error problem = {0};
-        write_started(box, isolation);
-        if (send_claim(box, &problem) == 0)
+        AUTO_LOCK int turn = -1;
+        write_started(box, kind, isolation);
+        if (FAULT_POINT(NULL, "claim.send", err) < 0)
+                return -1;
+        if ((kind == SPARE_WARM || saved_turn(box->cubby, &turn, &problem) == 0) &&
+                send_claim(box, &problem) == 0)
                 return 1;
+        if (problem.code == CUBBY_E_STATE) { /* another start was first, or a removal */
+                if (err != NULL)
+                        *err = problem;
+                return -1;
+        }
         if (problem.code == CUBBY_E_EXEC_NOT_FOUND || problem.code == CUBBY_E_EXEC_REFUSED ||
                 problem.code == CUBBY_E_INVALID) {
                 (void)box_wait_end(box, deadline_after_ms(END_WAIT_MS), NULL);
@@ -319,10 +363,10 @@ int saved_claim_start(cubby_box *box, cubby_error *err)
 bool saved_waits(const cubby_box *box)
 {
         struct stat info;
-        return fstatat(box->dir_fd, SAVED_SPARE_NAME, &info, AT_SYMLINK_NOFOLLOW) == 0;
+        return fstatat(box->dir_fd, BOX_SPARE_NAME, &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 bool saved_take_back(const cubby_box *box)
 {
-        return unlinkat(box->dir_fd, SAVED_SPARE_NAME, 0) == 0; /* as the start of it does */
+        return unlinkat(box->dir_fd, BOX_SPARE_NAME, 0) == 0; /* as its shim does for a claim */
 }

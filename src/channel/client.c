@@ -35,11 +35,10 @@ static int late(cubby_error *err)
         return cubby_error_set(err, CUBBY_E_TIMEOUT, "the box did not answer in time");
 }
 
-int client_over(int fd, struct client **ret, cubby_error *err)
+/* Over a descriptor that does not block. */
+static int make(int fd, struct client **ret, cubby_error *err)
 {
         AUTO_FD int owned = fd;
-        if (fd_set_nonblocking(owned, true) < 0)
-                return cubby_error_errno(err, errno, "preparing a connection to a box");
         struct client *client = calloc(1, sizeof *client);
         if (client == NULL)
                 return cubby_error_no_memory(err);
@@ -48,6 +47,14 @@ int client_over(int fd, struct client **ret, cubby_error *err)
         atomic_init(&client->next_stream, 1);
         *ret = client;
         return 0;
+}
+
+int client_over(int fd, struct client **ret, cubby_error *err)
+{
+        AUTO_FD int owned = fd;
+        if (fd_set_nonblocking(owned, true) < 0)
+                return cubby_error_errno(err, errno, "preparing a connection to a box");
+        return make(take_fd(&owned), ret, err);
 }
 
 int client_connect(int box_dir_fd, int64_t deadline_ms, struct client **ret, cubby_error *err)
@@ -73,7 +80,7 @@ int client_connect(int box_dir_fd, int64_t deadline_ms, struct client **ret, cub
                         return late(err);
                 (void)poll(NULL, 0, left < 0 || left > CONNECT_RETRY_MS ? CONNECT_RETRY_MS : left);
         }
-        return client_over(take_fd(&fd), ret, err);
+        return make(take_fd(&fd), ret, err);
 }
 
 void client_close(struct client *client)
@@ -189,6 +196,10 @@ int client_call(struct client *client, uint16_t type, const void *payload, size_
         if (client_send(client, type, 0, stream, payload, size, deadline_ms, err) < 0)
                 return -1;
         struct frame frame;
+        /* no answer is there yet: to look for one would be a call for nothing */
+        if (!connection_has_frame(&client->connection) &&
+                wait_for(client, POLLIN, deadline_ms, err) < 0)
+                return -1;
         do {
                 /* answers to calls that were given up earlier are passed over */
                 if (client_next(client, deadline_ms, &frame, err) < 0)

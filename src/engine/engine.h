@@ -35,7 +35,7 @@ enum {
 enum machine_origin {
         MACHINE_BOOT,
         MACHINE_TEMPLATE, /* boots, with its RAM in an object of the caller's: it can be saved */
-        MACHINE_CLONE,    /* continues from a saved machine; runs when start returns */
+        MACHINE_CLONE,    /* continues from a saved machine; runs when start returns, or waits */
 };
 
 struct machine_config {
@@ -52,6 +52,7 @@ struct machine_config {
         int memory_fd;        /* template: its RAM; clone: a sealed copy of it, mapped privately.
                                  Of exactly memory_bytes; not used by a boot */
         int state_fd;         /* clone: what save wrote, at its beginning */
+        bool waits;           /* clone: continues only when `load` is called */
         int console_fd;       /* append-only; the console's and the VMM's own messages */
         bool console;         /* a serial console (slow; for diagnosis) */
         uid_t uid;            /* as root: the VMM runs as this id; 0: keep the caller's */
@@ -83,6 +84,8 @@ struct engine {
         /* ENGINE_CAN_CLONE: stops a template's machine and writes its device state; what
          * its RAM and disk then hold belongs to it. Only destroy may follow. */
         int (*save)(struct machine *machine, int state_fd, cubby_error *err);
+        /* ENGINE_CAN_CLONE: a clone that waits continues. Once, some milliseconds. */
+        int (*load)(struct machine *machine, cubby_error *err);
         /* ENGINE_CAN_FORK, in this order. `copy_begin` fills `memory_fd` (empty, of the
          * machine's size) with what does not change any more; it may take a while and the
          * machine runs on. `copy_end` stops the machine, writes its devices and adds the

@@ -22,8 +22,8 @@ static int flush(struct batch *batch, cubby_error *err)
 {
         if (batch->entry->size == 0)
                 return 0;
-        int result = batch->io->send(batch->io->data, FRAME_FILE_ENTRY, batch->entry->data,
-                batch->entry->size, err);
+        int result = batch->io->send(
+                batch->io->data, FRAME_FILE_ENTRY, batch->entry->data, batch->entry->size, err);
         buffer_clear(batch->entry);
         return result;
 }
@@ -56,7 +56,8 @@ static int open_root(const struct file_io *io, const char *path, bool folder, cu
 }
 
 /* What is wrong with a pattern is the reply, for its position. */
-static int refuse(int64_t position, const cubby_error *problem, struct buffer *reply, cubby_error *err)
+static int refuse(
+        int64_t position, const cubby_error *problem, struct buffer *reply, cubby_error *err)
 {
         const struct message_file_found found = {.code = (uint32_t)problem->code,
                 .position = position < 0 ? FILE_NO_POSITION : (uint64_t)position,
@@ -92,8 +93,8 @@ int operate_search(const struct message_file_call *call, const struct file_io *i
         if (path == NULL)
                 return -1;
         if (call->count == 0 || call->count > SEARCH_RESULTS_MAX)
-                return cubby_error_set(err, CUBBY_E_INVALID, "the number of results must be 1 to %u",
-                        SEARCH_RESULTS_MAX);
+                return cubby_error_set(err, CUBBY_E_INVALID,
+                        "the number of results must be 1 to %u", SEARCH_RESULTS_MAX);
         if (make_patterns(call, &glob, &grep, &position, &problem) < 0)
                 return refuse(position, &problem, reply, err);
         AUTO_FD int root_fd = open_root(io, path, grep == NULL, err);

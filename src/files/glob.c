@@ -73,8 +73,7 @@ static struct op compile_class(struct glob *glob, uint32_t *text, size_t size)
         bool negated = size > 0 && text[0] == '!';
         if (negated && size == 1)
                 return (struct op){.kind = OP_ANY};
-        struct op op = {
-                .kind = OP_CLASS, .negated = negated, .point = (uint32_t)glob->range_count};
+        struct op op = {.kind = OP_CLASS, .negated = negated, .point = (uint32_t)glob->range_count};
         size_t i = negated ? 1 : 0;
         if (negated && text[1] == JOIN)
                 text[1] = '-'; /* the range's first character turned out to be the negation */
@@ -214,8 +213,8 @@ static bool tail_matches(const struct glob *glob, size_t first, const char *path
                         return false;
                 const char *slash = memrchr(path, '/', size);
                 size_t start = slash == NULL ? 0 : (size_t)(slash - path) + 1;
-                if (!part_matches(glob, &glob->parts[i], (const uint8_t *)path + start,
-                            size - start))
+                if (!part_matches(
+                            glob, &glob->parts[i], (const uint8_t *)path + start, size - start))
                         return false;
                 size = start == 0 ? 0 : start - 1;
         }

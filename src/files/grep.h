@@ -19,7 +19,7 @@
 #define GREP_PROBE 8192U       /* so are files with a NUL in their first bytes */
 #define GREP_LINE_MAX 2000U    /* characters; longer lines are passed over */
 #define GREP_SHOWN 200U        /* characters of a line that are told */
-#define GREP_PACE_MS 20        /* between pauses; one line may take longer */
+#define GREP_PACE_MS 20        /* between pauses */
 
 struct grep_options {
         bool literal;
@@ -49,8 +49,7 @@ int grep_pace(struct grep_pace *pace, cubby_error *err);
  * Called for each line that matches, with its number from 1 and its text cut to GREP_SHOWN
  * characters. 0: go on; 1: enough; -1: failed, with err.
  */
-typedef int grep_line(
-        void *data, uint64_t number, const char *text, size_t size, cubby_error *err);
+typedef int grep_line(void *data, uint64_t number, const char *text, size_t size, cubby_error *err);
 
 /* Returns 0 at the end of the text, what `line` returned, or -1: CUBBY_E_LIMIT for a pattern
  * that explodes, or as the pause says. Not for two threads at once. */

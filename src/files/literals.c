@@ -152,7 +152,8 @@ static void skip_class(struct parser *parser)
                 if (*next == '\\') {
                         if (++next == parser->end || *next == 'Q' || *next == 'E' || *next == 'c')
                                 break;
-                } else if (*next == '[' && next + 1 < parser->end && strchr(":.=", next[1]) != NULL) {
+                } else if (*next == '[' && next + 1 < parser->end &&
+                        strchr(":.=", next[1]) != NULL) {
                         break;
                 }
         }
@@ -170,8 +171,8 @@ static bool open_group(struct parser *parser)
         static const struct {
                 const char *text;
                 bool plain;
-        } openings[] = {{":", true}, {">", true}, {"=", false}, {"!", false}, {"<=", false},
-                {"<!", false}};
+        } openings[] = {
+                {":", true}, {">", true}, {"=", false}, {"!", false}, {"<=", false}, {"<!", false}};
         size_t left = (size_t)(parser->end - parser->next);
         for (size_t i = 0; i < sizeof openings / sizeof openings[0]; i++) {
                 size_t size = strlen(openings[i].text);

@@ -29,8 +29,7 @@ struct literals {
 };
 
 /* Of a PCRE2 pattern; `literal`: of a plain text. A count of 0 says nothing about the lines. */
-void literals_of(
-        const char *pattern, size_t size, bool literal, bool fold, struct literals *ret);
+void literals_of(const char *pattern, size_t size, bool literal, bool fold, struct literals *ret);
 
 /* Before another text is searched. */
 void literals_reset(struct literals *literals);

@@ -96,7 +96,7 @@ int file_open_regular(
                 return S_ISDIR(info.st_mode)
                         ? file_error(err, EISDIR, "'%.256s'", path)
                         : file_error(err, EINVAL, "'%.256s' is not a regular file", path);
-        int fd = file_reopen(io, found, O_RDONLY);
+        int fd = file_reopen(io, found, O_RDONLY | O_NONBLOCK);
         if (fd < 0)
                 return file_error(err, errno, "'%.256s'", path);
         *ret_info = info;

@@ -51,8 +51,7 @@ static int tell(struct walk *walk, const struct search_hit *hit, cubby_error *er
         return 0;
 }
 
-static int tell_line(
-        void *data, uint64_t number, const char *text, size_t size, cubby_error *err)
+static int tell_line(void *data, uint64_t number, const char *text, size_t size, cubby_error *err)
 {
         struct walk *walk = data;
         const struct search_hit hit = {.path = (const char *)walk->path.data,
@@ -92,12 +91,12 @@ static size_t read_text(int fd, uint8_t *ret)
 static int grep_file(struct walk *walk, int fd, cubby_error *err)
 {
         size_t size = read_text(fd, walk->text);
-        int result = grep_text(walk->search->grep, walk->text, size, &walk->search->pace,
-                tell_line, walk, err);
-        if (result < 0)
-                return cubby_error_wrap(err, "'%.*s'", (int)walk->path.size,
-                        (const char *)walk->path.data);
-        return 0;
+        int result = grep_text(
+                walk->search->grep, walk->text, size, &walk->search->pace, tell_line, walk, err);
+        if (result < 0 && walk->path.size > 0)
+                return cubby_error_wrap(
+                        err, "'%.*s'", (int)walk->path.size, (const char *)walk->path.data);
+        return result < 0 ? -1 : 0;
 }
 
 static int no_room(cubby_error *err)
@@ -170,7 +169,7 @@ static uint8_t look_up(int folder_fd, const char *name, bool follow)
         struct stat status;
         if (fstatat(folder_fd, name, &status, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0)
                 return DT_UNKNOWN;
-        return S_ISREG(status.st_mode) ? DT_REG
+        return S_ISREG(status.st_mode)    ? DT_REG
                 : S_ISDIR(status.st_mode) ? DT_DIR
                 : S_ISLNK(status.st_mode) ? DT_LNK
                                           : DT_UNKNOWN;
@@ -191,13 +190,14 @@ static int visit(struct walk *walk, int folder_fd, const struct entry *entry, cu
                         .text = ""};
                 return tell(walk, &hit, err);
         }
-        AUTO_FD int fd = openat(
-                folder_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        AUTO_FD int fd =
+                openat(folder_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         return fd < 0 ? 0 : grep_file(walk, fd, err);
 }
 
 /* Tells the folder's entries that are of the type, or lead to one of it. */
-static int visit_type(struct walk *walk, int folder_fd, uint8_t type, size_t folder, cubby_error *err)
+static int visit_type(
+        struct walk *walk, int folder_fd, uint8_t type, size_t folder, cubby_error *err)
 {
         size_t count = walk->entries.size / sizeof(struct entry);
         for (size_t i = 0; i < count && !walk->full; i++) {
@@ -276,8 +276,7 @@ static int open_folder(const struct walk *walk)
 {
         struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
                 .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
-        return (int)syscall(
-                SYS_openat2, walk->search->root_fd, walk->path.data, &how, sizeof how);
+        return (int)syscall(SYS_openat2, walk->search->root_fd, walk->path.data, &how, sizeof how);
 }
 
 static int walk_folders(struct walk *walk, cubby_error *err)

@@ -12,9 +12,9 @@
 #include "files/glob.h"
 #include "files/grep.h"
 
-#define SEARCH_NAMES_MAX (24U << 20)   /* bytes of names held at once */
-#define SEARCH_ENTRIES_MAX 1000000U    /* of one folder */
-#define SEARCH_PATH_MAX 4095U          /* of a result, relative to the root */
+#define SEARCH_NAMES_MAX (24U << 20) /* bytes of names held at once */
+#define SEARCH_ENTRIES_MAX 1000000U  /* of one folder */
+#define SEARCH_PATH_MAX 4095U        /* of a result, relative to the root */
 #define SEARCH_RESULTS_MAX 100000U
 #define SEARCH_GLOB_RESULTS 200U /* where the caller names no number */
 #define SEARCH_GREP_RESULTS 100U
@@ -31,8 +31,8 @@ struct search_hit {
 typedef int search_tell(void *data, const struct search_hit *hit, cubby_error *err);
 
 struct search {
-        int root_fd;            /* open for reading; stays the caller's */
-        const char *root_name;  /* the last component of the root's path, for a single file */
+        int root_fd;             /* open for reading; stays the caller's */
+        const char *root_name;   /* the last component of the root's path, for a single file */
         const struct glob *glob; /* glob: what to list; grep: which files, or NULL */
         struct grep *grep;       /* NULL: glob */
         bool include_folders;    /* glob */

@@ -39,10 +39,10 @@ struct watcher {
         bool overflow; /* to be told */
         struct watched *items;
         size_t count, room;
-        struct buffer entry;    /* events to be sent */
-        struct buffer last;     /* the one that was told last, encoded */
-        struct buffer events;   /* bytes of inotify, not yet looked at */
-        struct buffer pending;  /* MOVED_FROM, whose other half is not there: its path */
+        struct buffer entry;   /* events to be sent */
+        struct buffer last;    /* the one that was told last, encoded */
+        struct buffer events;  /* bytes of inotify, not yet looked at */
+        struct buffer pending; /* MOVED_FROM, whose other half is not there: its path */
         uint32_t pending_cookie;
         bool pending_folder;
 };
@@ -125,8 +125,8 @@ static int flush(struct watcher *watcher, cubby_error *err)
 {
         if (watcher->entry.size == 0)
                 return 0;
-        int result = watcher->io->send(watcher->io->data, FRAME_FILE_ENTRY, watcher->entry.data,
-                watcher->entry.size, err);
+        int result = watcher->io->send(
+                watcher->io->data, FRAME_FILE_ENTRY, watcher->entry.data, watcher->entry.size, err);
         buffer_clear(&watcher->entry);
         buffer_clear(&watcher->last);
         return result;
@@ -264,8 +264,7 @@ static void forget_tree(struct watcher *watcher, const char *folder)
                 }
 }
 
-static int move_tree(
-        struct watcher *watcher, const char *from, const char *to, cubby_error *err)
+static int move_tree(struct watcher *watcher, const char *from, const char *to, cubby_error *err)
 {
         char path[FILE_PATH_MAX + 1];
         for (size_t i = 0; i < watcher->count; i++) {
@@ -295,8 +294,8 @@ static int end_pending(struct watcher *watcher, cubby_error *err)
         return result;
 }
 
-static int appeared(struct watcher *watcher, const char *path, bool folder, bool scan,
-        cubby_error *err)
+static int appeared(
+        struct watcher *watcher, const char *path, bool folder, bool scan, cubby_error *err)
 {
         return folder && watcher->recursive ? watch_tree(watcher, path, scan, err) : 0;
 }
@@ -319,8 +318,8 @@ static int moved_to(struct watcher *watcher, const struct inotify_event *event, 
         return inside ? 0 : appeared(watcher, path, folder, false, err);
 }
 
-static int moved_from(struct watcher *watcher, const struct inotify_event *event,
-        const char *path, bool folder, cubby_error *err)
+static int moved_from(struct watcher *watcher, const struct inotify_event *event, const char *path,
+        bool folder, cubby_error *err)
 {
         if (end_pending(watcher, err) < 0)
                 return -1;
@@ -332,8 +331,8 @@ static int moved_from(struct watcher *watcher, const struct inotify_event *event
 }
 
 /* About an entry of a watched folder. */
-static int entry_event(struct watcher *watcher, const struct inotify_event *event,
-        const char *path, bool folder, cubby_error *err)
+static int entry_event(struct watcher *watcher, const struct inotify_event *event, const char *path,
+        bool folder, cubby_error *err)
 {
         if ((event->mask & IN_MOVED_TO) != 0)
                 return moved_to(watcher, event, path, folder, err);
@@ -439,8 +438,8 @@ static int begin(struct watcher *watcher, cubby_error *err)
                 return -1;
         if (watcher->overflow)
                 return cubby_error_set(err, CUBBY_E_LIMIT,
-                        "'%.256s' has more folders than can be watched (%u at most)",
-                        watcher->root, WATCHES_MAX);
+                        "'%.256s' has more folders than can be watched (%u at most)", watcher->root,
+                        WATCHES_MAX);
         if (watcher->root_wd < 0)
                 return file_error(err, ENOENT, "'%.256s'", watcher->root);
         return tell(watcher, FILE_READY, false, "", "", err);
@@ -450,6 +449,9 @@ int operate_watch(const struct message_file_call *call, const struct file_io *io
         struct buffer *reply, cubby_error *err)
 {
         (void)reply;
+        if (io->wait == NULL)
+                return cubby_error_set(
+                        err, CUBBY_E_UNSUPPORTED, "this engine does not watch files");
         AUTO_FREE char *path = file_text(call->path, err);
         if (path == NULL)
                 return -1;

@@ -140,15 +140,15 @@ static int take_lease(
         return answer == LEASE_YES ? 1 : 0;
 }
 
-/* A box that is dead or does not answer, its lease ours. */
+/* A box that is dead or does not answer. */
 static int end_useless(struct pool *pool, const struct lease *lease, cubby_error *err)
 {
         enum lease_answer answer = LEASE_YES;
         pool_lock(pool);
         pool->counters[COUNT_CHECK_FAILED]++;
         pool_unlock(pool);
-        if (lease_claim(pool->store, lease->id, LEASE_DEL, pool_now(&pool->clock),
-                    pool_lease_ttl(pool), &answer, err) < 0)
+        if (lease_doom(pool->store, lease->id, pool_now(&pool->clock), pool_lease_ttl(pool),
+                    &answer, err) < 0)
                 return -1;
         return answer == LEASE_YES ? adopt_destroy(pool, lease, err) : 0;
 }
@@ -193,6 +193,8 @@ int adopt_box(struct pool *pool, const struct lease *lease, const struct pool_ke
         bool take = state == ENTRY_ACTIVE;
         /* before it is taken: what fails here leaves it to its owner */
         int opened = open_box(pool, lease->box_id, take, &box, err);
+        if (opened > 0)
+                return end_useless(pool, lease, err);
         int ours = opened < 0 ? -1 : take ? take_lease(pool, lease, key, err) : 1;
         if (ours <= 0) {
                 if (box.handle != NULL)
@@ -201,8 +203,6 @@ int adopt_box(struct pool *pool, const struct lease *lease, const struct pool_ke
                         leave(pool, lease, NULL);
                 return ours;
         }
-        if (opened > 0)
-                return end_useless(pool, lease, err);
         return add_box(pool, lease, key, state, &box, ret_entry, err);
 }
 

@@ -184,11 +184,10 @@ static int end_box(
         int64_t now = clock_monotonic_ms();
         AUTO(cubby_box) cubby_box *box = NULL;
         cubby_error problem = {0};
-        if (lease->state != LEASE_DEL &&
-                lease_take(store, lease->id, NULL, now, LOOK_TTL_MS, &answer, err) < 0)
-                return -1;
-        if (answer == LEASE_YES &&
-                lease_claim(store, lease->id, LEASE_DEL, now, LOOK_TTL_MS, &answer, err) < 0)
+        if ((lease->state == LEASE_DEL
+                            ? lease_claim(
+                                      store, lease->id, LEASE_DEL, now, LOOK_TTL_MS, &answer, err)
+                            : lease_doom(store, lease->id, now, LOOK_TTL_MS, &answer, err)) < 0)
                 return -1;
         if (answer != LEASE_YES)
                 return 0;

@@ -68,7 +68,7 @@ static void end_spares(cubby_provider *provider)
                 return;
         uint32_t wanted = template_wanted(template->dir_fd);
         int64_t deadline = deadline_after_ms(END_WAIT_MS);
-        while (spare_count(template->dir_fd) > wanted && deadline_left_ms(deadline) > 0)
+        while (spare_count(template->dir_fd, SPARE_WARM) > wanted && deadline_left_ms(deadline) > 0)
                 (void)poll(NULL, 0, END_PAUSE_MS);
 }
 

@@ -323,6 +323,16 @@ int lease_take(struct lease_store *store, const char *id, const struct lease *ke
         return 0;
 }
 
+int lease_doom(struct lease_store *store, const char *id, int64_t now_ms, int64_t ttl_ms,
+        enum lease_answer *ret, cubby_error *err)
+{
+        struct request request = {.id = id, .state = LEASE_DEL, .now_ms = now_ms, .ttl_ms = ttl_ms};
+        if (lease_run(store, true, take_work, &request, err) < 0)
+                return -1;
+        *ret = (enum lease_answer)request.answer;
+        return 0;
+}
+
 static int claim_work(struct lease_store *store, void *data, cubby_error *err)
 {
         struct request *request = data;

@@ -89,6 +89,10 @@ enum lease_answer {
  * had no identity and gets this one. */
 int lease_take(struct lease_store *store, const char *id, const struct lease *key, int64_t now_ms,
         int64_t ttl_ms, enum lease_answer *ret, cubby_error *err);
+/* To end it because it is of no use: from anybody too, and at once, so that nobody takes
+ * it between. */
+int lease_doom(struct lease_store *store, const char *id, int64_t now_ms, int64_t ttl_ms,
+        enum lease_answer *ret, cubby_error *err);
 /* To adopt, evict or reap: unowned, lapsed or own. */
 int lease_claim(struct lease_store *store, const char *id, enum lease_state state, int64_t now_ms,
         int64_t ttl_ms, enum lease_answer *ret, cubby_error *err);

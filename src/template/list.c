@@ -63,7 +63,7 @@ static int describe(struct home *home, const char *key, struct template_info *re
                 (void)template_read_manifest(dir, key, &info.manifest, NULL);
         if (dir >= 0) {
                 info.used_ns = used_ns(dir);
-                info.spares = spare_count(dir);
+                info.spares = spare_count(dir, SPARE_WARM);
                 info.wanted = template_wanted(dir);
         }
         info.disk_usage_bytes = home_usage_at(templates, key);

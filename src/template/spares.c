@@ -12,11 +12,28 @@
 #include <unistd.h>
 
 #define TAKEN_PREFIX "taken-"
-#define TAKEN_SIZE 48
+#define AHEAD_PREFIX "ahead-"
+#define ENTRY_SIZE 48
 
 static bool id_valid(const char *id)
 {
         return strspn(id, "0123456789abcdef") == 32 && id[32] == '\0';
+}
+
+/* The id in an entry of this kind, NULL when it is another's. */
+static const char *id_of(const char *entry, enum spare_kind kind)
+{
+        if (kind == SPARE_AHEAD) {
+                if (strncmp(entry, AHEAD_PREFIX, strlen(AHEAD_PREFIX)) != 0)
+                        return NULL;
+                entry += strlen(AHEAD_PREFIX);
+        }
+        return id_valid(entry) ? entry : NULL;
+}
+
+static void entry_name(enum spare_kind kind, const char *box_id, char ret[ENTRY_SIZE])
+{
+        (void)snprintf(ret, ENTRY_SIZE, "%s%.32s", kind == SPARE_AHEAD ? AHEAD_PREFIX : "", box_id);
 }
 
 static int open_index(int dir_fd)
@@ -74,38 +91,42 @@ int template_set_pools_wanted(int dir_fd, uint32_t count, cubby_error *err)
         return 0;
 }
 
-int spare_add(int dir_fd, const char *box_id, cubby_error *err)
+int spare_add(int dir_fd, enum spare_kind kind, const char *box_id, cubby_error *err)
 {
+        char entry[ENTRY_SIZE];
+        entry_name(kind, box_id, entry);
         AUTO_FD int index = open_index(dir_fd);
         AUTO_FD int fd = index < 0
                 ? -1
-                : openat(index, box_id, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+                : openat(index, entry, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (fd < 0)
                 return cubby_error_errno(err, errno, "recording a spare");
         return 0;
 }
 
-static void taken_name(const char *box_id, char ret[TAKEN_SIZE])
+static void taken_name(const char *box_id, char ret[ENTRY_SIZE])
 {
-        (void)snprintf(ret, TAKEN_SIZE, "%s%.32s", TAKEN_PREFIX, box_id);
+        (void)snprintf(ret, ENTRY_SIZE, "%s%.32s", TAKEN_PREFIX, box_id);
 }
 
 void spare_settle(int dir_fd, const char *box_id)
 {
-        char taken[TAKEN_SIZE];
+        char taken[ENTRY_SIZE];
         taken_name(box_id, taken);
         AUTO_FD int index = open_index(dir_fd);
         if (index >= 0)
                 (void)unlinkat(index, taken, 0);
 }
 
-void spare_return(int dir_fd, const char *box_id)
+void spare_return(int dir_fd, enum spare_kind kind, const char *box_id)
 {
-        char taken[TAKEN_SIZE];
+        char taken[ENTRY_SIZE];
+        char entry[ENTRY_SIZE];
+        entry_name(kind, box_id, entry);
         taken_name(box_id, taken);
         AUTO_FD int index = open_index(dir_fd);
         if (index >= 0)
-                (void)renameat(index, taken, index, box_id);
+                (void)renameat(index, taken, index, entry);
 }
 
 int spare_forgotten(int dir_fd, int64_t age_ms, char ret_id[33])
@@ -131,7 +152,7 @@ int spare_forgotten(int dir_fd, int64_t age_ms, char ret_id[33])
         return 0;
 }
 
-int spare_take(int dir_fd, char ret_id[33], cubby_error *err)
+int spare_take(int dir_fd, enum spare_kind kind, char ret_id[33], cubby_error *err)
 {
         AUTO_FD int fd = open_index(dir_fd);
         if (fd < 0)
@@ -141,13 +162,14 @@ int spare_take(int dir_fd, char ret_id[33], cubby_error *err)
                 return cubby_error_errno(err, errno, "looking for a spare");
         (void)take_fd(&fd);
         for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
-                if (!id_valid(entry->d_name))
+                const char *id = id_of(entry->d_name, kind);
+                if (id == NULL)
                         continue;
-                char taken[TAKEN_SIZE];
-                taken_name(entry->d_name, taken);
+                char taken[ENTRY_SIZE];
+                taken_name(id, taken);
                 /* of several processes only one renames it */
                 if (renameat(dirfd(dir), entry->d_name, dirfd(dir), taken) == 0) {
-                        memcpy(ret_id, entry->d_name, 33);
+                        memcpy(ret_id, id, 33);
                         return 1;
                 }
                 if (errno != ENOENT)
@@ -156,13 +178,15 @@ int spare_take(int dir_fd, char ret_id[33], cubby_error *err)
         return 0;
 }
 
-bool spare_drop(int dir_fd, const char *box_id)
+bool spare_drop(int dir_fd, enum spare_kind kind, const char *box_id)
 {
+        char entry[ENTRY_SIZE];
+        entry_name(kind, box_id, entry);
         AUTO_FD int index = open_index(dir_fd);
-        return index >= 0 && unlinkat(index, box_id, 0) == 0;
+        return index >= 0 && unlinkat(index, entry, 0) == 0;
 }
 
-size_t spare_list(int dir_fd, char ret_ids[TEMPLATE_SPARES_MAX][33])
+size_t spare_list(int dir_fd, enum spare_kind kind, char ret_ids[TEMPLATE_SPARES_MAX][33])
 {
         AUTO_FD int fd = open_index(dir_fd);
         AUTO_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -172,8 +196,8 @@ size_t spare_list(int dir_fd, char ret_ids[TEMPLATE_SPARES_MAX][33])
         size_t count = 0;
         for (struct dirent *entry = readdir(dir); entry != NULL && count < TEMPLATE_SPARES_MAX;
                 entry = readdir(dir))
-                if (id_valid(entry->d_name))
-                        memcpy(ret_ids[count++], entry->d_name, 33);
+                if (id_of(entry->d_name, kind) != NULL)
+                        memcpy(ret_ids[count++], id_of(entry->d_name, kind), 33);
         return count;
 }
 
@@ -191,14 +215,18 @@ bool spare_indexed(struct home *home, const char *box_id)
                 struct stat info;
                 if (!template_key_valid(entry->d_name))
                         continue;
-                (void)snprintf(path, sizeof path, "%.64s/" TEMPLATE_SPARES_NAME "/%.32s",
-                        entry->d_name, box_id);
-                found = fstatat(templates, path, &info, AT_SYMLINK_NOFOLLOW) == 0;
+                for (int kind = SPARE_WARM; kind <= SPARE_AHEAD && !found; kind++) {
+                        char name[ENTRY_SIZE];
+                        entry_name((enum spare_kind)kind, box_id, name);
+                        (void)snprintf(path, sizeof path, "%.64s/" TEMPLATE_SPARES_NAME "/%s",
+                                entry->d_name, name);
+                        found = fstatat(templates, path, &info, AT_SYMLINK_NOFOLLOW) == 0;
+                }
         }
         return found;
 }
 
-uint32_t spare_count(int dir_fd)
+uint32_t spare_count(int dir_fd, enum spare_kind kind)
 {
         AUTO_FD int fd = open_index(dir_fd);
         AUTO_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -207,6 +235,6 @@ uint32_t spare_count(int dir_fd)
         (void)take_fd(&fd);
         uint32_t count = 0;
         for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
-                count += id_valid(entry->d_name) ? 1 : 0;
+                count += id_of(entry->d_name, kind) != NULL ? 1 : 0;
         return count;
 }

@@ -14,6 +14,7 @@
  *                 wanted          how many spares are kept (decimal)
  *                 wanted-pools    the same, while a provider is there that wants more
  *                 spares/ID       one empty file per spare that nobody owns yet
+ *                 spares/ahead-ID the same for one that has not continued yet
  *                 keeper.sock     the keeper, while there is one
  *
  * All but the last five are published as one unit by rename and never written
@@ -168,21 +169,23 @@ int template_set_wanted(int dir_fd, uint32_t count, cubby_error *err);
 /* By providers, of which none is left when count is 0. */
 int template_set_pools_wanted(int dir_fd, uint32_t count, cubby_error *err);
 
-/* The index of spares. */
-int spare_add(int dir_fd, const char *box_id, cubby_error *err);
+/* The index of machines that wait for an owner: a spare has gone on and is warm; one
+ * that is ahead was only started, and continues from the template when it is taken. */
+enum spare_kind { SPARE_WARM, SPARE_AHEAD };
+int spare_add(int dir_fd, enum spare_kind kind, const char *box_id, cubby_error *err);
 /* Takes one: 1 and its id, 0 when there is none, -1. Atomic between processes. Until
  * spare_settle a note of it stays, so that one whose taker died is found. */
-int spare_take(int dir_fd, char ret_id[33], cubby_error *err);
+int spare_take(int dir_fd, enum spare_kind kind, char ret_id[33], cubby_error *err);
 void spare_settle(int dir_fd, const char *box_id);
 /* Back into the index. */
-void spare_return(int dir_fd, const char *box_id);
+void spare_return(int dir_fd, enum spare_kind kind, const char *box_id);
 /* One that was taken at least `age_ms` ago and is not settled: 1, else 0. */
 int spare_forgotten(int dir_fd, int64_t age_ms, char ret_id[33]);
 /* True when it was there and is now gone. */
-bool spare_drop(int dir_fd, const char *box_id);
-uint32_t spare_count(int dir_fd);
+bool spare_drop(int dir_fd, enum spare_kind kind, const char *box_id);
+uint32_t spare_count(int dir_fd, enum spare_kind kind);
 /* The ids, at most TEMPLATE_SPARES_MAX of them; how many. */
-size_t spare_list(int dir_fd, char ret_ids[TEMPLATE_SPARES_MAX][33]);
+size_t spare_list(int dir_fd, enum spare_kind kind, char ret_ids[TEMPLATE_SPARES_MAX][33]);
 /* Whether the index of any template has it. */
 bool spare_indexed(struct home *home, const char *box_id);
 

@@ -12,10 +12,10 @@
 
 #include "wire/wire.h"
 
-#define FILE_PATH_MAX 4095U                                 /* bytes of a path */
-#define FILE_USER_MAX 512U                                  /* bytes of a user's name */
-#define FILE_PATTERN_MAX 32768U                             /* bytes of a pattern */
-#define FILE_LINE_MAX 800U                                  /* bytes of a line that is told */
+#define FILE_PATH_MAX 4095U     /* bytes of a path */
+#define FILE_USER_MAX 512U      /* bytes of a user's name */
+#define FILE_PATTERN_MAX 32768U /* bytes of a pattern */
+#define FILE_LINE_MAX 800U      /* bytes of a line that is told */
 #define FILE_NO_POSITION UINT64_MAX
 #define FILE_ENTRY_MAX (FRAME_DATA_MAX - FRAME_HEADER_SIZE) /* payload of FILE_ENTRY */
 #define FILE_REPLY_MAX FILE_ENTRY_MAX                       /* payload of FILE_REPLY */
@@ -107,10 +107,10 @@ struct message_file_hit {
 };
 
 struct message_file_found {
-        uint8_t truncated;  /* there are as many as were asked for */
-        uint32_t code;      /* enum cubby_code: why the pattern cannot be used, else 0 */
-        uint64_t position;  /* in the pattern, in characters; FILE_NO_POSITION */
-        struct slice text;  /* says so */
+        uint8_t truncated; /* there are as many as were asked for */
+        uint32_t code;     /* enum cubby_code: why the pattern cannot be used, else 0 */
+        uint64_t position; /* in the pattern, in characters; FILE_NO_POSITION */
+        struct slice text; /* says so */
 };
 
 enum file_event {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a box gets its machine: boot, clone and spare side by side in one run, and
- * forks of a running box. Usage: clone_ratio IMAGE [CLONES [BOOTS]]; the home is
+ * How a box gets its machine: boot, clone, spare, and clone from a machine started
+ * ahead side by side in one run, forks of a running box, and what making a spare costs
+ * a command that runs beside it. Usage: clone_ratio IMAGE [CLONES [BOOTS]]; the home is
  * $CUBBY_HOME, with a kernel and the image in it.
  */
 #include <cubby/cubby.h>
@@ -16,6 +17,9 @@
 #define SPARE_WAIT_MS 60000
 #define IDLE_MS 4000
 #define CHILDREN 3
+#define FORKS 3
+#define TURNS 8
+#define AHEAD_WAIT_MS 900 /* in which the keeper starts the next machine */
 
 struct samples {
         double values[SAMPLES_MAX];
@@ -184,32 +188,135 @@ static void measure_idle(cubby *host, const char *image)
         cubby_box_close(box);
 }
 
-static void measure_fork(cubby *host, const char *image)
+/* What the command prints, as a number; its start and end on the host's clock. */
+static double ask(cubby_box *box, const char *command, double *ret_middle_ms)
 {
-        static const char *const touch[] = {"/bin/sh", "-c",
-                "head -c 200000000 /dev/zero | tr '\\0' 'x' >/dev/shm/bytes", NULL};
+        const char *const argv[] = {"/bin/sh", "-c", command, NULL};
         cubby_exec_options options = CUBBY_INIT(cubby_exec_options);
+        cubby_result result;
+        cubby_error err = {0};
+        options.argv = argv;
+        double start = now_ms();
+        if (cubby_exec_run(box, &options, NULL, 0, &result, &err) < 0)
+                die(command, &err);
+        if (ret_middle_ms != NULL)
+                *ret_middle_ms = (start + now_ms()) / 2;
+        double number = strtod(result.output, NULL);
+        cubby_result_clear(&result);
+        return number;
+}
+
+/* The guest's clock stands still with its machine, which shows for how long it did. */
+static double fork_once(cubby_box *box, size_t count, double *ret_stood_ms)
+{
+        static const char uptime[] = "read -r up rest </proc/uptime; echo $up";
         cubby_box *children[CHILDREN] = {NULL};
         cubby_error errors[CHILDREN];
         cubby_error err = {0};
-        cubby_result result;
-        cubby_box *box = make_box(host, image, false);
-        options.argv = touch;
-        if (cubby_box_start(box, &err) < 0 ||
-                cubby_exec_run(box, &options, NULL, 0, &result, &err) < 0)
-                die("fork", &err);
-        cubby_result_clear(&result);
+        double before = 0;
+        double after = 0;
+        double ran = ask(box, uptime, &before);
         double start = now_ms();
-        if (cubby_box_fork(box, NULL, 1, children, errors, &err) < 0)
+        if (cubby_box_fork(box, NULL, count, children, errors, &err) < 0)
                 die("fork", &err);
-        (void)printf("%-44s %9.2f ms\n", "fork with 200 MB touched, first child", now_ms() - start);
-        cubby_box_close(children[0]);
-        start = now_ms();
-        if (cubby_box_fork(box, NULL, CHILDREN, children, errors, &err) < 0)
-                die("fork", &err);
-        (void)printf("%-44s %9.2f ms\n", "the same, three children", now_ms() - start);
-        for (size_t i = 0; i < CHILDREN; i++)
+        double took = now_ms() - start;
+        ran = ask(box, uptime, &after) - ran;
+        *ret_stood_ms = after - before - ran * 1000;
+        for (size_t i = 0; i < count; i++) {
+                if (children[i] == NULL)
+                        die("fork", &errors[i]);
+                (void)cubby_box_remove(children[i], true, NULL);
                 cubby_box_close(children[i]);
+        }
+        return took;
+}
+
+/* 200 MiB are written by one command, which frees them: to the host they stay touched. */
+static void measure_fork(cubby *host, const char *image)
+{
+        static struct samples one, many, each, stood;
+        cubby_error err = {0};
+        cubby_box *box = make_box(host, image, false);
+        if (cubby_box_start(box, &err) < 0)
+                die("fork", &err);
+        (void)ask(box, "dd if=/dev/zero of=/dev/null bs=200M count=1 2>/dev/null; echo 0", NULL);
+        for (int i = 0; i < FORKS; i++) {
+                double stood_ms = 0;
+                double first = fork_once(box, 1, &stood_ms);
+                add(&one, first);
+                add(&stood, stood_ms);
+                double all = fork_once(box, CHILDREN, &stood_ms);
+                add(&many, all);
+                add(&each, (all - first) / (CHILDREN - 1));
+                add(&stood, stood_ms);
+        }
+        (void)report("fork with 200 MiB touched, first child", &one, "ms");
+        (void)report("the same, three children", &many, "ms");
+        (void)report("each further child", &each, "ms");
+        (void)report("the parent stood still (clock of 10 ms)", &stood, "ms");
+        (void)cubby_box_remove(box, true, NULL);
+        cubby_box_close(box);
+}
+
+static void wait_for_spare(cubby *host)
+{
+        for (long waited = 0; spares_ready(host) == 0 && waited < SPARE_WAIT_MS; waited += 50)
+                pause_ms(50);
+}
+
+/* The same command with nothing beside it, and right after a claim, when the keeper
+ * makes the next spare. */
+static void measure_refill(cubby *host, const char *image)
+{
+        static const char turn[] = "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done; echo $i";
+        static struct samples alone, beside;
+        cubby_error err = {0};
+        cubby_box *box = make_box(host, image, false);
+        if (cubby_box_start(box, &err) < 0)
+                die("refill", &err);
+        set_spares(host, image, 1);
+        for (int i = 0; i < 2; i++)
+                (void)ask(box, turn, NULL);
+        for (int i = 0; i < TURNS; i++) {
+                wait_for_spare(host);
+                pause_ms(500);
+                double start = now_ms();
+                (void)ask(box, turn, NULL);
+                add(&alone, now_ms() - start);
+                cubby_box *taken = make_box(host, image, false);
+                start = now_ms();
+                (void)ask(box, turn, NULL);
+                add(&beside, now_ms() - start);
+                (void)cubby_box_remove(taken, true, NULL);
+                cubby_box_close(taken);
+        }
+        set_spares(host, image, 0);
+        double quiet = report("a turn, nothing beside it", &alone, "ms");
+        double busy = report("a turn while a spare is made", &beside, "ms");
+        (void)printf(
+                "%-44s %+.1f %%\n", "refill delays a running turn by", (busy / quiet - 1) * 100);
+        (void)cubby_box_remove(box, true, NULL);
+        cubby_box_close(box);
+}
+
+/* The keeper is told at its start how many machines to start ahead. */
+static void restart_keeper(cubby *host, const char *image, const char *ahead)
+{
+        cubby_template_list *list = NULL;
+        cubby_box_options machine = CUBBY_INIT(cubby_box_options);
+        cubby_error err = {0};
+        machine.image = image;
+        if (setenv("CUBBY_AHEAD", ahead, 1) != 0 || cubby_templates(host, &list, &err) < 0)
+                die("templates", &err);
+        for (size_t i = 0; i < list->count; i++)
+                if (cubby_template_remove(host, list->templates[i].key, &err) < 0)
+                        die("removing a template", &err);
+        cubby_template_list_free(list);
+        if (cubby_template_build(host, &machine, false, &err) < 0)
+                die("preparing", &err);
+        cubby_box *box = make_box(host, image, false); /* it has the keeper started */
+        if (cubby_box_start(box, &err) < 0)
+                die("start", &err);
         (void)cubby_box_remove(box, true, NULL);
         cubby_box_close(box);
 }
@@ -238,31 +345,38 @@ int main(int argc, char **argv)
         static struct kind boot = {.served = "booted"};
         static struct kind clone = {.served = "cloned"};
         static struct kind spare = {.served = "spare"};
-        cubby_box_options machine = CUBBY_INIT(cubby_box_options);
+        static struct kind ahead = {.served = "cloned"};
         cubby_error err = {0};
         cubby *host = NULL;
-        machine.image = image;
-        if (cubby_open(NULL, &host, &err) < 0 ||
-                cubby_template_build(host, &machine, false, &err) < 0)
+        if (cubby_open(NULL, &host, &err) < 0)
                 die("preparing", &err);
+        restart_keeper(host, image, "0");
         set_spares(host, image, 0);
-        for (int i = 0; i < boots; i++)
-                take_one(host, image, &boot, false);
-        for (int i = 0; i < clones; i++)
+        for (int i = 0; i < clones; i++) {
+                if (i % (clones / (boots > 0 ? boots : 1) + 1) == 0 && boots > 0)
+                        take_one(host, image, &boot, false);
                 take_one(host, image, &clone, i < 3);
+        }
         measure_idle(host, image);
         set_spares(host, image, 1);
         for (int i = 0; i < clones; i++) {
-                for (long waited = 0; spares_ready(host) == 0 && waited < SPARE_WAIT_MS;
-                        waited += 50)
-                        pause_ms(50);
+                wait_for_spare(host);
                 pause_ms(200);
                 take_one(host, image, &spare, i < 5);
         }
         set_spares(host, image, 0);
+        measure_refill(host, image);
+        measure_fork(host, image);
+        restart_keeper(host, image, "1");
+        for (int i = 0; i < clones; i++) {
+                pause_ms(AHEAD_WAIT_MS);
+                take_one(host, image, &ahead, false);
+        }
         double slow = report("boot", &boot.acquire, "ms");
         double fast = report("clone", &clone.acquire, "ms");
         (void)report("clone, to the answer of a ping", &clone.answer, "ms");
+        double faster = report("clone by a machine started ahead", &ahead.acquire, "ms");
+        (void)report("the same, to the answer of a ping", &ahead.answer, "ms");
         (void)report("spare", &spare.acquire, "ms");
         (void)report("spare, to the answer of a ping", &spare.answer, "ms");
         (void)report("memory (PSS) of a clone with its shim", &clone.pss, "MiB");
@@ -270,9 +384,10 @@ int main(int argc, char **argv)
         (void)report("python in a claimed spare, first", &spare.first, "ms");
         (void)report("python in a claimed spare, warm", &spare.warm, "ms");
         (void)report("python in a clone, first", &clone.first, "ms");
-        if (fast > 0)
-                (void)printf("a clone is %.1f times faster than a boot\n", slow / fast);
-        measure_fork(host, image);
+        if (fast > 0 && faster > 0)
+                (void)printf("a clone is %.1f times faster than a boot, %.1f times from a machine "
+                             "started ahead\n",
+                        slow / fast, slow / faster);
         remove_all(host);
         cubby_close(host);
         return 0;

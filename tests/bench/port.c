@@ -71,10 +71,12 @@ static double print(const char *name, double *values, size_t count, const char *
 
 /* ------------------------------------------------------- over the port -- */
 
-static void raw_send(struct raw *raw, uint16_t type, uint16_t flags, const void *payload, size_t size)
+static void raw_send(
+        struct raw *raw, uint16_t type, uint16_t flags, const void *payload, size_t size)
 {
         cubby_error error = {0};
-        must(connection_queue(&raw->connection, type, flags, raw->session, raw->stream, payload, size),
+        must(connection_queue(
+                     &raw->connection, type, flags, raw->session, raw->stream, payload, size),
                 "sending", &error);
         while (connection_queued(&raw->connection) > 0) {
                 must(connection_flush(&raw->connection) == 0, "sending", &error);
@@ -98,9 +100,10 @@ static void raw_start(struct raw *raw, cubby *host, cubby_box *box)
 {
         cubby_error error = {0};
         AUTO_PARTS struct shim_parts parts = SHIM_PARTS_NONE;
+        must(box_disk_place(host, &box->config, box->dir_fd, -1, &error) == 0, "a disk", &error);
         AUTO_FD int disk = openat(box->dir_fd, BOX_DISK_NAME, O_RDWR | O_CLOEXEC);
-        AUTO_FD int console =
-                openat(box->dir_fd, BOX_CONSOLE_NAME, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+        AUTO_FD int console = openat(
+                box->dir_fd, BOX_CONSOLE_NAME, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
         must(image_open_rootfs(host->home, box->image_id, &parts.rootfs, &error) == 0 &&
                         shim_open_kernel(host, &box->config, &parts, &error) == 0,
                 "what a machine needs", &error);
@@ -128,7 +131,8 @@ static void raw_start(struct raw *raw, cubby *host, cubby_box *box)
                 .hostname = {(const uint8_t *)"raw", 3}};
         AUTO_BUFFER struct buffer payload;
         buffer_init(&payload, 4096);
-        must(frame.type == FRAME_HELLO && message_resume_encode(&payload, &resume), "hello", &error);
+        must(frame.type == FRAME_HELLO && message_resume_encode(&payload, &resume), "hello",
+                &error);
         raw->stream = 1;
         raw_send(raw, FRAME_RESUME, 0, payload.data, payload.size);
         raw_next(raw, &frame);
@@ -155,8 +159,8 @@ static uint64_t raw_run(struct raw *raw, const char *const *argv, const void *in
         AUTO_BUFFER struct buffer payload;
         buffer_init(&payload, 65536);
         for (; argv[exec.argc] != NULL && exec.argc < 8; exec.argc++)
-                words[exec.argc] = (struct slice){(const uint8_t *)argv[exec.argc],
-                        strlen(argv[exec.argc])};
+                words[exec.argc] =
+                        (struct slice){(const uint8_t *)argv[exec.argc], strlen(argv[exec.argc])};
         must(message_exec_encode(&payload, &exec), "a command", &error);
         raw->stream++;
         raw_send(raw, FRAME_EXEC, 0, payload.data, payload.size);
@@ -312,7 +316,8 @@ int main(int argc, char **argv)
         cubby_box *boxes[2] = {NULL};
         struct raw raw = {0};
         if (argc < 3 || rounds < 100 || rounds > ROUNDS_MAX || mib < 1 || mib > 1024) {
-                (void)fprintf(stderr, "usage: bench_port IMAGE PATH-OF-GUEST-LOAD [ROUNDS [MIB]]\n");
+                (void)fprintf(
+                        stderr, "usage: bench_port IMAGE PATH-OF-GUEST-LOAD [ROUNDS [MIB]]\n");
                 return 2;
         }
         cubby_open_options open = CUBBY_INIT(cubby_open_options);

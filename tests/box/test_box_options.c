@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/cleanup.h"
 #include "base/fd.h"
 #include "box/box.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -254,6 +258,35 @@ static void count_lines(void *data, int level, const char *line)
 }
 
 /* Emulation is announced once for a home and a boot of the host. */
+/* Put over an old file, and over what was planted under the draft's name; nothing
+ * is left beside it. */
+static void test_quick_write(void **state)
+{
+        (void)state;
+        char path[] = "/tmp/cubby-quick-XXXXXX";
+        assert_non_null(mkdtemp(path));
+        AUTO_FD int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        cubby_error err = {0};
+        static const char *const texts[] = {"first", "the second, longer", "3"};
+        for (size_t i = 0; i < 3; i++) {
+                AUTO_BUFFER struct buffer read;
+                buffer_init(&read, 100);
+                assert_int_equal(
+                        box_write_quickly(dir, "name", texts[i], strlen(texts[i]), &err), 0);
+                assert_int_equal(file_read_at(dir, "name", &read, &err), 0);
+                assert_string_equal(buffer_text(&read), texts[i]);
+        }
+        /* a link is replaced, not followed */
+        assert_int_equal(symlinkat("name", dir, "link"), 0);
+        assert_int_equal(box_write_quickly(dir, "link", "new", 3, &err), 0);
+        struct stat info;
+        assert_int_equal(fstatat(dir, "link", &info, AT_SYMLINK_NOFOLLOW), 0);
+        assert_true(S_ISREG(info.st_mode));
+        assert_int_equal(unlinkat(dir, "link", 0), 0);
+        assert_int_equal(unlinkat(dir, "name", 0), 0);
+        assert_int_equal(rmdir(path), 0); /* empty: no draft is left */
+}
+
 static void test_emulation_is_announced_once(void **state)
 {
         int lines = 0;
@@ -273,6 +306,46 @@ static void test_emulation_is_announced_once(void **state)
         host.log = (struct log){0};
 }
 
+/* The folder belongs to the box's own user: what stands there is never written through. */
+static void test_quick_writes_among_planted_files(void **state)
+{
+        char path[] = "/tmp/cubby-quick-XXXXXX";
+        assert_non_null(mkdtemp(path));
+        AUTO_FD int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        assert_true(dir >= 0);
+        char guess[64];
+        (void)snprintf(guess, sizeof guess, ".started.%lx", (unsigned long)getpid());
+        assert_int_equal(file_publish_at(dir, "victim", "old", 3, 0600, NULL), 0);
+        assert_int_equal(symlinkat("victim", dir, guess), 0);
+        assert_int_equal(symlinkat("victim", dir, "started"), 0);
+        cubby_error err = {0};
+        assert_int_equal(box_write_quickly(dir, "started", "new", 3, &err), 0);
+        static const struct {
+                const char *name;
+                const char *content;
+        } files[] = {{"victim", "old"}, {"started", "new"}};
+        for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+                AUTO_BUFFER struct buffer content = {.maximum = 16};
+                assert_int_equal(file_read_at(dir, files[i].name, &content, &err), 0);
+                assert_int_equal(content.size, 3);
+                assert_memory_equal(content.data, files[i].content, 3);
+        }
+        struct stat info;
+        assert_int_equal(fstatat(dir, "started", &info, AT_SYMLINK_NOFOLLOW), 0);
+        assert_true(S_ISREG(info.st_mode));
+        /* in the way of the name itself: said, and no draft is left */
+        assert_int_equal(mkdirat(dir, "exit", 0700), 0);
+        assert_int_equal(mkdirat(dir, "exit/inner", 0700), 0);
+        assert_int_equal(box_write_quickly(dir, "exit", "new", 3, &err), -1);
+        assert_int_equal(unlinkat(dir, guess, 0), 0);
+        AUTO_DIR DIR *listing = fdopendir(take_fd(&dir));
+        const struct dirent *entry;
+        while ((entry = readdir(listing)) != NULL)
+                assert_true(entry->d_name[0] != '.' || strcmp(entry->d_name, ".") == 0 ||
+                        strcmp(entry->d_name, "..") == 0);
+        assert_int_equal(dir_remove_at(AT_FDCWD, path, NULL), 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -281,6 +354,8 @@ int main(void)
                 cmocka_unit_test(test_given),
                 cmocka_unit_test(test_refused),
                 cmocka_unit_test(test_names_made_up),
+                cmocka_unit_test(test_quick_writes_among_planted_files),
+                cmocka_unit_test(test_quick_write),
                 cmocka_unit_test(test_emulation_is_announced_once),
         };
         return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -438,6 +438,36 @@ static void test_no_fork(void **state)
         remove_box(box);
 }
 
+#ifdef CUBBY_FAULT_POINTS
+/* Killed just before the claim was sent: the box never ran, and starts as if nothing was. */
+static void test_killed_starter(void **state)
+{
+        struct place *place = *state;
+        cubby_error err = {0};
+        build(place);
+        set_spares(place, 1);
+        cubby_box_options options = options_of("again", LIST("sleep", "100"));
+        cubby_box *box = NULL;
+        assert_int_equal(fine(cubby_box_create(place->host, &options, &box, &err), &err), 0);
+        pid_t pid = fork();
+        if (pid == 0) {
+                (void)setenv("CUBBY_FAULT_KILL", "claim.send", 1);
+                _exit(cubby_box_start(box, NULL) == 0 ? 0 : 1);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        cubby_box_info info = info_of(box);
+        assert_int_equal(info.state, CUBBY_BOX_CREATED);
+        cubby_box_info_clear(&info);
+        assert_int_equal(fine(cubby_box_start(box, &err), &err), 0);
+        expect_served(box, "spare");
+        assert_int_equal(cubby_box_start(box, &err), -1);
+        remove_box(box);
+        end_templates(place);
+}
+#endif
+
 static cubby_provider *provider_open(struct place *place)
 {
         cubby_error err = {0};
@@ -504,8 +534,80 @@ static void test_spares_of_providers(void **state)
         end_templates(place);
 }
 
+/* The machine that the keeper has started ahead; its id once there is one. */
+static void ahead_of(struct place *place, char ret[33])
+{
+        int64_t deadline = now_ms() + SOON_MS;
+        char path[300];
+        (void)snprintf(path, sizeof path, "%s/%s", place->path, place_spares(place));
+        ret[0] = '\0';
+        while (ret[0] == '\0') {
+                DIR *dir = opendir(path);
+                assert_non_null(dir);
+                for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
+                        if (strncmp(entry->d_name, "ahead-", 6) == 0)
+                                (void)snprintf(ret, 33, "%.32s", entry->d_name + 6);
+                (void)closedir(dir);
+                assert_true(now_ms() < deadline);
+                (void)poll(NULL, 0, 10);
+        }
+}
+
+/* A clone takes it, another comes in its place, and none outlives its keeper. */
+static void test_ahead(void **state)
+{
+        struct place *place = *state;
+        cubby_error err = {0};
+        char first[33];
+        char second[33];
+        assert_int_equal(setenv("CUBBY_AHEAD", "1", 1), 0);
+        build(place);
+        set_spares(place, 1);
+        ahead_of(place, first);
+        cubby_box_options options = options_of(NULL, LIST("sleep", "100"));
+        cubby_box *warm = start(place, &options); /* the warm one first */
+        expect_served(warm, "spare");
+        set_spares(place, 0);
+        cubby_box *box = start(place, &options);
+        expect_served(box, "cloned");
+        cubby_box_info info = info_of(box);
+        assert_string_equal(info.id, first);
+        assert_int_equal(info.generation, 2); /* template, clone */
+        cubby_box_info_clear(&info);
+        ahead_of(place, second);
+        assert_string_not_equal(first, second);
+
+        /* a name that is taken costs none */
+        cubby_box *other = NULL;
+        info = info_of(box);
+        options.name = info.name;
+        assert_int_equal(cubby_box_create(place->host, &options, &other, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_EXISTS);
+        cubby_box_info_clear(&info);
+        char again[33];
+        ahead_of(place, again);
+        assert_string_equal(again, second);
+
+        /* its shim is killed: the next clone begins by itself */
+        options.name = NULL;
+        remove_box(warm);
+        assert_int_equal(kill(keeper_of(place), SIGKILL), 0);
+        shim_is_gone(second);
+        cubby_box *late = start(place, &options);
+        expect_served(late, "cloned");
+        remove_box(late);
+        remove_box(box);
+        assert_int_equal(setenv("CUBBY_AHEAD", "0", 1), 0);
+        end_templates(place);
+        open_again(place);
+        assert_int_equal(entries(place, "boxes"), 0);
+}
+
 int main(void)
 {
+        /* the other tests count what is there */
+        if (setenv("CUBBY_AHEAD", "0", 1) != 0)
+                return 1;
         const struct CMUnitTest tests[] = {
                 WITH_PLACE(test_clone),
                 WITH_PLACE(test_errors_of_the_command),
@@ -514,6 +616,10 @@ int main(void)
                 WITH_PLACE(test_spares_after_a_killed_keeper),
                 WITH_PLACE(test_killed_claimer),
                 WITH_PLACE(test_claimed_and_not_started),
+#ifdef CUBBY_FAULT_POINTS
+                WITH_PLACE(test_killed_starter),
+#endif
+                WITH_PLACE(test_ahead),
                 WITH_PLACE(test_suspect),
                 WITH_PLACE(test_no_fork),
                 WITH_PLACE(test_spares_of_providers),

@@ -92,9 +92,9 @@ static void make(struct shim *shim, uint8_t phase)
         (void)add(shim, peer, STREAM_REQUEST, FRAME_METRICS_REPLY, 0, false);
         (void)add(shim, NULL, STREAM_OWN, FRAME_RESUMED, 0, false);
         (void)add(shim, NULL, STREAM_OWN, FRAME_OK, 0, false);
-        for (uint16_t operation = FILE_STAT; operation < FILE_OPERATION_MAX; operation++)
+        for (int operation = FILE_STAT; operation < FILE_OPERATION_MAX; operation++)
                 add(shim, operation % 4 == 0 ? NULL : peer, STREAM_FILE, 0, 0, false)->traffic =
-                        file_traffic(operation);
+                        file_traffic((uint16_t)operation);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -279,6 +279,23 @@ def test_closed_box(home):  # noqa: F811
         home.box(name)
 
 
+def test_a_home_stays_open_for_what_was_made_from_it(home):  # noqa: F811
+    own = package.Cubby(home.home)
+    box = own.start("tiny", **FAKE)
+    pool = own.provider({"image": "tiny", "engine": "fake", "spares": 0, "pool": "late"})
+    own.close()
+    with pytest.raises(package.ClosedError):
+        own.boxes()
+    running = box.exec(["cat"], stdin=True)
+    assert pool.acquire("a", "b").box.run(["echo", "x"]).text == "x\n"
+    pool.close()
+    with pytest.raises(package.ClosedError):
+        pool.acquire("a", "b")
+    box.remove(force=True)
+    box.close()
+    running.close()
+
+
 def test_life_and_names(home):  # noqa: F811
     box = home.create("tiny", name="one", command=["sleep", "100"], env={"A": "1"},
                       labels={"team": "blue"}, memory=128 << 20, cpus=0.5, **FAKE)

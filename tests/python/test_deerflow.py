@@ -9,12 +9,11 @@ import inspect
 import os
 import re
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
-from support import POOL, Script, home, package, script  # noqa: F401
+from support import POOL, home, package, script  # noqa: F401
 
 CONFORMANCE = os.environ.get("CUBBY_CONFORMANCE") == "1"
 SHAPE = Path(__file__).parent / "shape"
@@ -26,6 +25,10 @@ from deerflow.sandbox.sandbox_provider import SandboxProvider  # noqa: E402
 from deerflow.sandbox.search import GrepMatch  # noqa: E402
 
 from cubby import deerflow as binding  # noqa: E402
+
+
+# The suite's fixture that ends strays leaves this one.
+MODULE_BOXES = (f"dfmachine-{package.scope_token('alice', 'files')}",)
 
 
 @pytest.fixture
@@ -477,10 +480,10 @@ def test_patterns_that_do_not_compile(tree, pattern, position):
 
 
 def test_a_pattern_that_explodes(tree):
-    tree.write_file("/tmp/bomb", "a" * 1900)
+    tree.write_file("/tmp/bomb", "a" * 1900 + "b")
     start = time.monotonic()
     with pytest.raises(OSError):
-        tree.grep("/tmp/bomb", "(a*)*(a*)*(a*)*b$")
+        tree.grep("/tmp/bomb", "^(a+)+$")
     assert time.monotonic() - start < 30
 
 

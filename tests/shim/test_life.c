@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -650,6 +651,28 @@ static void test_second_shim_is_refused(void **state)
         box_drop(&box);
 }
 
+/* A process that the creator forked while it started the box has the creator's lock open. */
+static void test_killed_shim_whose_lock_was_inherited(void **state)
+{
+        struct box_setup setup = idle;
+        setup.keeps_lock = true;
+        struct test_box box;
+        box_start(&box, &setup);
+        int lock = openat(box.dir_fd, BOX_LOCK_NAME, O_RDWR | O_CLOEXEC);
+        assert_true(lock >= 0);
+        assert_int_equal(flock(lock, LOCK_SH | LOCK_NB), -1);
+        struct flock record = BOX_ALIVE_RECORD;
+        assert_int_equal(fcntl(lock, F_OFD_GETLK, &record), 0);
+        assert_int_equal(record.l_type, F_WRLCK);
+        child_kill(&box.shim);
+        assert_int_equal(flock(lock, LOCK_EX | LOCK_NB), 0);
+        record = BOX_ALIVE_RECORD;
+        assert_int_equal(fcntl(lock, F_OFD_GETLK, &record), 0);
+        assert_int_equal(record.l_type, F_UNLCK);
+        close(lock);
+        box_remove(&box);
+}
+
 static void test_no_leak(void **state)
 {
         struct test_box box;
@@ -692,6 +715,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_killed_shim_leaves_nobody),
                 cmocka_unit_test(test_failed_starts),
                 cmocka_unit_test(test_second_shim_is_refused),
+                cmocka_unit_test(test_killed_shim_whose_lock_was_inherited),
                 cmocka_unit_test(test_no_leak),
         };
         if (argc > 1) /* a pattern of names */

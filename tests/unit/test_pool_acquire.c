@@ -143,6 +143,38 @@ static void test_two_keys_with_one_token(void **state)
         pool_close(pool);
 }
 
+/* Nobody has the token of the user "None", and is not that user; alone and on a thread. */
+static void test_no_user(void **state)
+{
+        struct world *world = *state;
+        struct pool_options options = world_options();
+        struct pool *pool = world_pool(world, &options);
+        struct pool_key nobody = key_of("", "abc");
+        struct pool_key none = key_of("None", "abc");
+        struct pool_order order = {.key = &nobody, .no_user = true};
+        struct pool_acquired box = {0};
+        struct pool_request *request = NULL;
+        cubby_error err = {0};
+        assert_int_equal(pool_acquire(pool, &order, &box, NULL), 0);
+        world->shared--;
+        assert_string_equal(box.id, "c0b80df1b97d187e");
+        struct pool_order other = {.key = &none};
+        assert_int_equal(pool_acquire(pool, &other, &box, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_IDENTITY);
+        give(pool, box.id);
+        assert_int_equal(pool_acquire_async(pool, &order, &request, NULL), 0);
+        assert_int_equal(pool_request_finish(request, SOON_MS, &box, NULL), 0);
+        world->shared--;
+        pool_request_close(request);
+        assert_int_equal(box.served, SERVED_RECLAIMED);
+        order.no_user = false; /* the empty user is one of its own */
+        assert_int_equal(pool_acquire(pool, &order, &box, NULL), 0);
+        world->shared--;
+        assert_string_not_equal(box.id, "c0b80df1b97d187e");
+        (void)pool_shutdown(pool, 1000, NULL, NULL);
+        pool_close(pool);
+}
+
 static void test_anonymous(void **state)
 {
         struct world *world = *state;
@@ -342,6 +374,7 @@ int main(void)
                 WITH_WORLD(test_dead_parked_box),
                 WITH_WORLD(test_dead_active_box),
                 WITH_WORLD(test_two_keys_with_one_token),
+                WITH_WORLD(test_no_user),
                 WITH_WORLD(test_anonymous),
                 WITH_WORLD(test_a_failed_acquire_leaves_nothing),
                 WITH_WORLD(test_release_of_anything),

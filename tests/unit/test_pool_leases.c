@@ -537,6 +537,39 @@ static void test_a_take_that_fails(void **state)
         end(a);
 }
 
+/* A box that does not answer is found by a peer just as its owner hands it out without a
+ * check: whoever ends it does so before the owner can say that he has it. */
+static void test_a_useless_box_that_is_handed_out(void **state)
+{
+        struct world *world = *state;
+        struct pool_options options = world_options();
+        options.skip_ms = 60000;
+        struct pool *a = world_pool(world, &options);
+        struct pool *b = world_pool(world, &options);
+        struct pool_acquired box = take(world, a, "x");
+        give(a, box.id);
+        pool_flush(a);
+        world_find(world, box.id)->hung = true;
+        struct taking taking = {0};
+        fault_arm(world->faults, "source.destroy", FAULT_PAUSE, 1);
+        taking_start(&taking, world, b, "x");
+        assert_true(fault_await(world->faults, "source.destroy", SOON_MS));
+        assert_string_equal(take(world, a, "x").box_id, box.box_id); /* without a check */
+        pool_flush(a);
+        assert_int_equal(status_of(a).active, 0); /* it learns that the box is being ended */
+        fault_release(world->faults, "source.destroy");
+        assert_int_equal(taking_end(&taking), 0);
+        assert_true(taking.acquired.fresh);
+        struct lease *leases = NULL;
+        size_t count = 0;
+        assert_int_equal(lease_list(b->store, "t", NULL, &leases, &count, NULL), 0);
+        lease_list_free(leases, count);
+        assert_int_equal(count, 1);
+        end(a);
+        assert_int_equal(world_alive(world), 1);
+        end(b);
+}
+
 /* Leases are lost, a peer finds the box and gives it another: it has one then, not two. */
 static void test_one_lease_for_a_box(void **state)
 {
@@ -658,6 +691,7 @@ int main(void)
                 WITH_WORLD(test_a_box_that_was_not_ready),
                 WITH_WORLD(test_a_take_that_fails),
                 WITH_WORLD(test_one_lease_for_a_box),
+                WITH_WORLD(test_a_useless_box_that_is_handed_out),
                 WITH_WORLD(test_a_long_create),
                 WITH_WORLD(test_the_time_of_release_stays),
                 WITH_WORLD(test_waiting_for_a_peer),

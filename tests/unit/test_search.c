@@ -155,10 +155,10 @@ static void test_replace(void **state)
                 assert_true(utf8_replace(
                         &out, (const uint8_t *)cases[i].bytes, strlen(cases[i].bytes)));
                 assert_int_equal(out.size, strlen(cases[i].text));
-                assert_memory_equal(out.data == NULL ? (void *)"" : out.data, cases[i].text,
-                        out.size);
-                assert_int_equal(utf8_is_valid((const uint8_t *)cases[i].bytes,
-                                         strlen(cases[i].bytes)),
+                assert_memory_equal(
+                        out.data == NULL ? (void *)"" : out.data, cases[i].text, out.size);
+                assert_int_equal(
+                        utf8_is_valid((const uint8_t *)cases[i].bytes, strlen(cases[i].bytes)),
                         strcmp(cases[i].bytes, cases[i].text) == 0);
                 buffer_free(&out);
         }
@@ -235,15 +235,15 @@ static void *compile_deep(void *data)
                 for (size_t i = 0; i < levels; i++)
                         (void)snprintf(pattern + strlen(pattern), sizeof pattern - strlen(pattern),
                                 "%s", openings[kind]);
-                (void)snprintf(
-                        pattern + strlen(pattern), sizeof pattern - strlen(pattern), "x");
+                (void)snprintf(pattern + strlen(pattern), sizeof pattern - strlen(pattern), "x");
                 for (size_t i = 0; i < levels; i++)
                         (void)snprintf(pattern + strlen(pattern), sizeof pattern - strlen(pattern),
                                 "%s", endings[kind]);
                 cubby_error err = {0};
                 if (grep_new(pattern, strlen(pattern), &options, &grep, NULL, &err) < 0)
                         continue;
-                (void)grep_text(grep, (const uint8_t *)"aaxaa xx\n", 9, &pace, no_line, &last, &err);
+                (void)grep_text(
+                        grep, (const uint8_t *)"aaxaa xx\n", 9, &pace, no_line, &last, &err);
                 grep_free(grep);
                 grep = NULL;
         }
@@ -376,8 +376,8 @@ static void test_messages(void **state)
         (void)state;
         struct buffer out;
         buffer_init(&out, 10000);
-        const struct message_file_hit hit = {{(const uint8_t *)"a/b", 3}, 12,
-                {(const uint8_t *)"x\0y", 3}};
+        const struct message_file_hit hit = {
+                {(const uint8_t *)"a/b", 3}, 12, {(const uint8_t *)"x\0y", 3}};
         assert_true(message_file_hit_encode(&out, &hit));
         struct message_file_hit read_hit;
         struct reader reader = reader_over(out.data, out.size);

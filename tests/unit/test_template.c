@@ -623,10 +623,10 @@ static void each_spare_is_taken_once(void **state)
         for (int i = 0; i < SPARES; i++) {
                 char id[33];
                 (void)snprintf(id, sizeof id, "%032x", i);
-                assert_int_equal(spare_add(template->dir_fd, id, NULL), 0);
-                assert_int_equal(spare_add(template->dir_fd, id, NULL), -1);
+                assert_int_equal(spare_add(template->dir_fd, SPARE_WARM, id, NULL), 0);
+                assert_int_equal(spare_add(template->dir_fd, SPARE_WARM, id, NULL), -1);
         }
-        assert_int_equal(spare_count(template->dir_fd), SPARES);
+        assert_int_equal(spare_count(template->dir_fd, SPARE_WARM), SPARES);
         int pipes[2];
         assert_int_equal(pipe(pipes), 0);
         for (int i = 0; i < TAKERS; i++) {
@@ -635,7 +635,7 @@ static void each_spare_is_taken_once(void **state)
                 if (pid > 0)
                         continue;
                 char id[33];
-                while (spare_take(template->dir_fd, id, NULL) == 1) {
+                while (spare_take(template->dir_fd, SPARE_WARM, id, NULL) == 1) {
                         (void)write_whole(pipes[1], id, 32);
                         spare_settle(template->dir_fd, id);
                 }
@@ -655,22 +655,22 @@ static void each_spare_is_taken_once(void **state)
         assert_int_equal(count, SPARES);
         for (int i = 0; i < TAKERS; i++)
                 (void)wait(NULL);
-        assert_int_equal(spare_count(template->dir_fd), 0);
+        assert_int_equal(spare_count(template->dir_fd, SPARE_WARM), 0);
         static const char one[] = "00000000000000000000000000000077";
         assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 0);
-        assert_int_equal(spare_add(template->dir_fd, one, NULL), 0);
-        assert_int_equal(spare_take(template->dir_fd, id, NULL), 1);
-        assert_int_equal(spare_count(template->dir_fd), 0);
+        assert_int_equal(spare_add(template->dir_fd, SPARE_WARM, one, NULL), 0);
+        assert_int_equal(spare_take(template->dir_fd, SPARE_WARM, id, NULL), 1);
+        assert_int_equal(spare_count(template->dir_fd, SPARE_WARM), 0);
         assert_int_equal(spare_forgotten(template->dir_fd, 60000, id), 0);
         assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 1);
         assert_string_equal(id, one);
-        spare_return(template->dir_fd, one);
-        assert_int_equal(spare_count(template->dir_fd), 1);
+        spare_return(template->dir_fd, SPARE_WARM, one);
+        assert_int_equal(spare_count(template->dir_fd, SPARE_WARM), 1);
         assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 0);
-        assert_int_equal(spare_take(template->dir_fd, id, NULL), 1);
+        assert_int_equal(spare_take(template->dir_fd, SPARE_WARM, id, NULL), 1);
         spare_settle(template->dir_fd, one);
         assert_int_equal(spare_forgotten(template->dir_fd, 0, id), 0);
-        assert_false(spare_drop(template->dir_fd, "00000000000000000000000000000001"));
+        assert_false(spare_drop(template->dir_fd, SPARE_WARM, "00000000000000000000000000000001"));
         template_close(template);
 }
 

@@ -68,8 +68,8 @@ static int print_lines(struct cli *cli, const cubby_grep_result *found)
 
                 if (escape && (path == NULL || text == NULL))
                         return cli_no_memory(cli);
-                (void)printf("%s:%llu:", escape ? path : match->path,
-                        (unsigned long long)match->line);
+                (void)printf(
+                        "%s:%llu:", escape ? path : match->path, (unsigned long long)match->line);
                 if (escape)
                         (void)fputs(text, stdout);
                 else
@@ -125,11 +125,12 @@ const struct command command_fs_grep = {
         .name = "grep",
         .usage = "[OPTIONS] BOX PATTERN [PATH]",
         .summary = "Find lines in files of a box",
-        .details = "PATTERN is a regular expression (PCRE2), PATH a file or a folder; without it: "
-                   "the box's working folder. Files of more than 1,000,000 bytes, binary ones, lines "
-                   "of more than 2,000 characters, and what 'fs find' passes over are not "
-                   "searched. Lines are cut to 200 characters. The exit code is 1 when nothing is "
-                   "found. Templates of --format know .Path, .Line and .Text.",
+        .details =
+                "PATTERN is a regular expression (PCRE2), PATH a file or a folder; without it: "
+                "the box's working folder. Files of more than 1,000,000 bytes, binary ones, lines "
+                "of more than 2,000 characters, and what 'fs find' passes over are not "
+                "searched. Lines are cut to 200 characters. The exit code is 1 when nothing is "
+                "found. Templates of --format know .Path, .Line and .Text.",
         .examples = "cubby fs grep web 'def \\w+_test' /srv\n"
                     "cubby fs grep -i --glob '*.py' web todo",
         .options = {options},

@@ -47,7 +47,7 @@ static int print_json_event(struct cli *cli, const cubby_watch_event *event)
                 event->folder ? 1 : 0, "path", json_text(event->path), "from",
                 json_text(event->from));
         int rc = value == NULL || json_dumpf(value, stdout, JSON_COMPACT) < 0 ? cli_no_memory(cli)
-                                                                             : 0;
+                                                                              : 0;
 
         json_decref(value);
         (void)putchar('\n');

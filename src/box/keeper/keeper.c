@@ -23,6 +23,7 @@
 #define BACKLOG 64
 #define CLIENT_MS 500 /* a client that connects also asks */
 #define LOOK_MS 3000
+#define AHEAD_PAUSE_MS 250 /* after a use, before the next machine is started ahead */
 #define FORGOTTEN_MS 10000
 #define BUILD_NICE 10
 #define WORKER_END_MS 1500 /* a spare that is nearly made is made; else its maker is killed */
@@ -106,6 +107,13 @@ static int watch_spares(struct keeper *keeper, cubby_error *err)
         return 0;
 }
 
+/* A machine has just been taken, and has the processors for now. */
+static void note_use(struct keeper *keeper)
+{
+        keeper->used_ms = clock_monotonic_ms();
+        keeper->ahead_ms = keeper->used_ms + AHEAD_PAUSE_MS;
+}
+
 int keeper_prepare(struct keeper *keeper, cubby_error *err)
 {
         char key[TEMPLATE_KEY_SIZE];
@@ -117,7 +125,7 @@ int keeper_prepare(struct keeper *keeper, cubby_error *err)
                         0 ||
                 watch_spares(keeper, err) < 0 || open_socket(keeper, err) < 0)
                 return -1;
-        keeper->used_ms = clock_monotonic_ms();
+        note_use(keeper);
         return 0;
 }
 
@@ -156,10 +164,10 @@ static bool memory_is_short(void)
 
 /* -------------------------------------------------------------- spares -- */
 
-static void drop_one(struct keeper *keeper)
+static void drop_one(struct keeper *keeper, enum spare_kind kind)
 {
         char id[33];
-        if (spare_take(keeper->template->dir_fd, id, NULL) == 1) {
+        if (spare_take(keeper->template->dir_fd, kind, id, NULL) == 1) {
                 saved_remove_spare(keeper->host, id);
                 spare_settle(keeper->template->dir_fd, id);
         }
@@ -186,17 +194,17 @@ static void drop_forgotten(struct keeper *keeper)
 }
 
 /* One whose machine has ended is none: another is made in its place. */
-static void drop_dead(struct keeper *keeper)
+static void drop_dead(struct keeper *keeper, enum spare_kind kind)
 {
         char ids[TEMPLATE_SPARES_MAX][33];
-        size_t count = spare_list(keeper->template->dir_fd, ids);
+        int dir = keeper->template->dir_fd;
+        size_t count = spare_list(dir, kind, ids);
         for (size_t i = 0; i < count; i++)
-                if (!saved_spare_lives(keeper->host, ids[i]) &&
-                        spare_drop(keeper->template->dir_fd, ids[i]))
+                if (!saved_spare_lives(keeper->host, ids[i]) && spare_drop(dir, kind, ids[i]))
                         saved_remove_spare(keeper->host, ids[i]);
 }
 
-static void start_worker(struct keeper *keeper)
+static void start_worker(struct keeper *keeper, enum spare_kind kind)
 {
         pid_t parent = getpid();
         pid_t pid = fork();
@@ -209,7 +217,7 @@ static void start_worker(struct keeper *keeper)
                 close_quietly(take_fd(&keeper->listen_fd));
                 close_quietly(take_fd(&keeper->lock_fd));
                 char id[33];
-                _exit(saved_make_spare(keeper->host, keeper->template, &keeper->config,
+                _exit(saved_make_spare(keeper->host, keeper->template, kind, &keeper->config,
                               keeper->memory_fd, keeper->spare_end, id, NULL) == 0
                                 ? 0
                                 : 1);
@@ -234,26 +242,41 @@ static void worker_ended(struct keeper *keeper)
         keeper->retry_ms = deadline_after_ms((int64_t)RETRY_MS << keeper->failures);
 }
 
+/* One step towards the wanted numbers: warm spares first, and the last to go. */
 static void tend_spares(struct keeper *keeper, int64_t now_ms)
 {
+        int dir = keeper->template->dir_fd;
         drop_forgotten(keeper);
         if (keeper->worker > 0)
                 return;
-        drop_dead(keeper);
-        uint32_t wanted = template_wanted(keeper->template->dir_fd);
-        uint32_t count = spare_count(keeper->template->dir_fd);
-        if (count > wanted) {
-                drop_one(keeper);
+        drop_dead(keeper, SPARE_WARM);
+        drop_dead(keeper, SPARE_AHEAD);
+        uint32_t wanted = template_wanted(dir);
+        uint32_t warm = spare_count(dir, SPARE_WARM);
+        uint32_t ahead = spare_count(dir, SPARE_AHEAD);
+        if (warm > wanted || ahead > keeper->ahead) {
+                drop_one(keeper, warm > wanted ? SPARE_WARM : SPARE_AHEAD);
                 return;
         }
-        if (wanted == 0)
+        if (wanted + keeper->ahead == 0)
                 return;
         if (memory_is_short()) {
-                drop_one(keeper);
+                drop_one(keeper, ahead > 0 ? SPARE_AHEAD : SPARE_WARM);
                 keeper->retry_ms = now_ms + LOOK_MS;
-        } else if (count < wanted && now_ms >= keeper->retry_ms) {
-                start_worker(keeper);
+        } else if (warm < wanted && now_ms >= keeper->retry_ms) {
+                start_worker(keeper, SPARE_WARM);
+        } else if (ahead < keeper->ahead && now_ms >= keeper->retry_ms &&
+                now_ms >= keeper->ahead_ms) {
+                start_worker(keeper, SPARE_AHEAD);
         }
+}
+
+/* Until something is to be done without being told. */
+static int next_look(const struct keeper *keeper, int64_t now_ms)
+{
+        bool due = keeper->worker == 0 && keeper->ahead_ms > now_ms &&
+                keeper->ahead_ms - now_ms < LOOK_MS;
+        return due ? (int)(keeper->ahead_ms - now_ms) : LOOK_MS;
 }
 
 /* ------------------------------------------------------------- clients -- */
@@ -266,7 +289,7 @@ static void answer(struct keeper *keeper, int fd)
                 recv(fd, &message, sizeof message, MSG_DONTWAIT) != (ssize_t)sizeof message ||
                 message.version != KEEPER_VERSION)
                 return;
-        keeper->used_ms = clock_monotonic_ms();
+        note_use(keeper);
         switch (message.operation) {
         case KEEPER_MEMORY:
                 template_touch(keeper->template);
@@ -303,8 +326,13 @@ static void accept_clients(struct keeper *keeper)
 static void read_watch(struct keeper *keeper)
 {
         char events[4096];
+        bool claimed = false;
         while (read(keeper->watch_fd, events, sizeof events) > 0)
-                keeper->used_ms = clock_monotonic_ms();
+                claimed = true;
+        if (claimed) {
+                note_use(keeper);
+                template_touch(keeper->template);
+        }
 }
 
 /* Removed behind its back, it has nothing to keep any more. */
@@ -331,18 +359,26 @@ static void end_worker(struct keeper *keeper)
         keeper->worker = 0;
 }
 
+static void drop_all(struct keeper *keeper, enum spare_kind kind)
+{
+        uint32_t left = spare_count(keeper->template->dir_fd, kind);
+        while (left > 0) {
+                drop_one(keeper, kind);
+                uint32_t now = spare_count(keeper->template->dir_fd, kind);
+                if (now >= left)
+                        break;
+                left = now;
+        }
+}
+
 static void leave(struct keeper *keeper)
 {
         /* first: who has connected sees the end at once, and nobody connects any more */
         (void)unlinkat(keeper->template->dir_fd, TEMPLATE_KEEPER_NAME, 0);
         close_quietly(take_fd(&keeper->listen_fd));
         end_worker(keeper);
-        while (spare_count(keeper->template->dir_fd) > 0) {
-                uint32_t before = spare_count(keeper->template->dir_fd);
-                drop_one(keeper);
-                if (spare_count(keeper->template->dir_fd) >= before)
-                        break;
-        }
+        for (int kind = SPARE_WARM; kind <= SPARE_AHEAD; kind++)
+                drop_all(keeper, (enum spare_kind)kind);
 }
 
 int keeper_run(struct keeper *keeper, cubby_error *err)
@@ -355,7 +391,7 @@ int keeper_run(struct keeper *keeper, cubby_error *err)
                 struct pollfd fds[] = {{.fd = keeper->listen_fd, .events = POLLIN},
                         {.fd = keeper->watch_fd, .events = POLLIN},
                         {.fd = keeper->worker > 0 ? keeper->worker_fd : -1, .events = POLLIN}};
-                if (poll(fds, 3, LOOK_MS) < 0 && errno != EINTR)
+                if (poll(fds, 3, next_look(keeper, now)) < 0 && errno != EINTR)
                         return cubby_error_errno(err, errno, "waiting for clients");
                 if (fds[0].revents != 0)
                         accept_clients(keeper);

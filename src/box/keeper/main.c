@@ -10,6 +10,8 @@
 
 #define IDLE_DEFAULT_S 600
 #define IDLE_MAX_S 86400
+#define AHEAD_DEFAULT 1
+#define AHEAD_MAX 8
 #define LOCK_MS 500 /* who only looks whether a keeper lives has the lock for an instant */
 
 /* Only when somebody runs it by hand: else standard error is /dev/null. */
@@ -31,13 +33,14 @@ static bool parse_number(const char *text, uint64_t *ret)
         return true;
 }
 
-static int64_t idle_ms(void)
+/* A number from the environment; the default when there is none that will do. */
+static uint64_t setting(const char *variable, uint64_t maximum, uint64_t otherwise)
 {
-        const char *text = secure_getenv(KEEPER_IDLE_VARIABLE);
-        uint64_t seconds = 0;
-        if (text == NULL || !parse_number(text, &seconds) || seconds > IDLE_MAX_S)
-                seconds = IDLE_DEFAULT_S;
-        return (int64_t)seconds * 1000;
+        const char *text = secure_getenv(variable);
+        uint64_t value = 0;
+        if (text == NULL || !parse_number(text, &value) || value > maximum)
+                return otherwise;
+        return value;
 }
 
 static int plan(struct keeper *keeper, char **argv, cubby_error *err)
@@ -105,7 +108,9 @@ int main(int argc, char **argv)
                 .spare_end = -1,
                 .keeper_end = -1,
                 .worker_fd = -1,
-                .idle_ms = idle_ms()};
+                .ahead = (uint32_t)setting(KEEPER_AHEAD_VARIABLE, AHEAD_MAX, AHEAD_DEFAULT),
+                .idle_ms =
+                        (int64_t)setting(KEEPER_IDLE_VARIABLE, IDLE_MAX_S, IDLE_DEFAULT_S) * 1000};
         cubby_error err = {0};
         int result = keep(&keeper, argv, &err);
         if (result < 0)

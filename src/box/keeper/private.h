@@ -15,11 +15,13 @@ struct keeper {
         int watch_fd;     /* inotify on the index of spares */
         int spare_end;    /* given to each spare */
         int keeper_end;   /* hung up with this process */
-        pid_t worker;     /* makes a spare; 0: none */
+        pid_t worker;     /* makes a spare, or a machine ahead; 0: none */
         int worker_fd;    /* its pidfd */
         int64_t idle_ms;  /* how long to stay without a client */
         int64_t used_ms;  /* the last one */
         int64_t retry_ms; /* no spare is made before it */
+        int64_t ahead_ms; /* nor a machine ahead */
+        uint32_t ahead;   /* how many of them are kept */
         int failures;     /* of the worker, in a row */
         bool ended;
 };

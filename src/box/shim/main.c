@@ -11,6 +11,7 @@ static int mode_of(const char *word)
                 [SHIM_CLONE] = "clone",
                 [SHIM_RESUME] = "resume",
                 [SHIM_SPARE] = "spare",
+                [SHIM_AHEAD] = "ahead",
         };
         for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
                 if (strcmp(word, words[i]) == 0)

@@ -50,6 +50,7 @@ void peers_accept(struct shim *shim)
                 peer->next = shim->peers;
                 shim->peers = peer;
                 shim->peer_count++;
+                peer_read(shim, peer); /* its request has mostly come with it */
         }
 }
 

@@ -7,7 +7,8 @@
  * them is left it is frozen and saved. A clone begins with RESUME: its agent
  * said HELLO in the template. A spare is a clone that runs the warm-up
  * commands too and is then stopped; a claim makes it somebody's box: it runs
- * again, is resumed again with everything fresh, and starts the box's command.
+ * again, is resumed again with everything fresh, and starts the box's command. A
+ * machine that is ahead waits to be claimed as well, but has not continued yet.
  */
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -15,6 +16,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WARMUP_MS 20000U
 #define WARMUP_WORDS 64U
@@ -32,10 +34,24 @@ static void fail(struct shim *shim, int code, const char *text)
         boot_fail(shim, "boot-failed", &error, false);
 }
 
+static void wait_for_claim(struct shim *shim)
+{
+        shim->phase = PHASE_SPARE;
+        shim->boot_deadline_ms = DEADLINE_NEVER;
+        if (shim->config.ttl_ms > 0)
+                shim->ttl_deadline_ms = deadline_after_ms(shim->config.ttl_ms);
+        boot_report(shim, REPORT_READY, shim->isolation);
+        close_quietly(take_fd(&shim->status_fd));
+}
+
 void saved_begin(struct shim *shim)
 {
         if (shim->options->mode == SHIM_BOOT || shim->options->mode == SHIM_TEMPLATE)
                 return;
+        if (shim->options->mode == SHIM_AHEAD) {
+                wait_for_claim(shim);
+                return;
+        }
         boot_report(shim, REPORT_PROGRESS, "resume");
         boot_resume(shim);
 }
@@ -142,12 +158,7 @@ static void become_spare(struct shim *shim)
                 boot_fail(shim, "boot-failed", &error, false);
                 return;
         }
-        shim->phase = PHASE_SPARE;
-        shim->boot_deadline_ms = DEADLINE_NEVER;
-        if (shim->config.ttl_ms > 0)
-                shim->ttl_deadline_ms = deadline_after_ms(shim->config.ttl_ms);
-        boot_report(shim, REPORT_READY, shim->isolation);
-        close_quietly(take_fd(&shim->status_fd));
+        wait_for_claim(shim);
 }
 
 /* Nobody else's process may be in what others continue from. */
@@ -227,6 +238,13 @@ bool saved_claim(struct shim *shim, struct peer *peer, const struct frame *frame
                 peer_error(peer, frame->stream, CUBBY_E_INVALID, "the spare is of another size");
                 return true;
         }
+        /* a claimer that dies before this leaves a box that never ran, one that dies after it
+         * a box that runs */
+        if (unlinkat(shim->box_fd, BOX_SPARE_NAME, 0) < 0) {
+                box_config_clear(&config);
+                peer_error(peer, frame->stream, CUBBY_E_STATE, "the box is not wanted any more");
+                return true;
+        }
         box_config_clear(&shim->config);
         shim->config = config;
         shim->unclaimed = false;
@@ -237,10 +255,19 @@ bool saved_claim(struct shim *shim, struct peer *peer, const struct frame *frame
         shim->ttl_deadline_ms = DEADLINE_NEVER;
         shim->boot_deadline_ms = deadline_after_ms(config.boot_timeout_ms);
         shim->exit.started_ns = clock_realtime_ns();
+        bool ahead = shim->options->mode == SHIM_AHEAD;
+        if (ahead && shim->engine->load(shim->machine, &error) < 0) {
+                boot_fail(shim, "boot-failed", &error, false);
+                return true;
+        }
+        boot_resume(shim);
+        if (ahead || shim->phase != PHASE_RESUME)
+                return true;
+        /* RESUME first: it lies in the port when the machine goes on */
+        if (connection_flush(&shim->agent) < 0)
+                shim->agent_closed = true;
         if (shim->engine->unpause(shim->machine, &error) < 0)
                 boot_fail(shim, "boot-failed", &error, false);
-        else
-                boot_resume(shim);
         return true;
 }
 

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 #include <unistd.h>
 
 #define LISTEN_BACKLOG 64
+#define OWN_LOCK_MS 2000
 #define CONSOLE_LOOK_MS 2000
 #define FILE_LIMIT (2U * KEPT_SEGMENT_MAX)
 #define DESCRIPTOR_LIMIT 2048U
@@ -43,6 +45,36 @@ static int check_kind(int fd, mode_t kind, const char *what, cubby_error *err)
         return fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
+/*
+ * The given lock is an open file of the creator's too, and of whatever the creator's program
+ * forked meanwhile: it would outlive a shim that is killed. So the shim moves the lock to an
+ * open file of its own. In between, while neither is held, a record lock on the new one says
+ * that the box is alive.
+ */
+static int own_lock(cubby_error *err)
+{
+        AUTO_FD int own =
+                openat(SHIM_FD_BOX, BOX_LOCK_NAME, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        struct stat given;
+        struct stat opened;
+        if (own < 0 || fstat(SHIM_FD_LOCK, &given) < 0 || fstat(own, &opened) < 0)
+                return cubby_error_errno(err, errno, "opening the box's lock");
+        if (given.st_dev != opened.st_dev || given.st_ino != opened.st_ino)
+                return cubby_error_set(err, CUBBY_E_CORRUPT, "the box's lock was exchanged");
+        struct flock alive = BOX_ALIVE_RECORD;
+        if (fcntl(own, F_OFD_SETLK, &alive) < 0)
+                return cubby_error_errno(err, errno, "locking the box");
+        (void)flock(SHIM_FD_LOCK, LOCK_UN);
+        /* under the same number: the others are for what the creator hands over */
+        if (dup3(own, SHIM_FD_LOCK, O_CLOEXEC) < 0)
+                return cubby_error_errno(err, errno, "taking the box's lock over");
+        /* who probes holds it for moments only */
+        int64_t deadline = deadline_after_ms(OWN_LOCK_MS);
+        while (flock(own, LOCK_EX | LOCK_NB) < 0 && deadline_left_ms(deadline) != 0)
+                (void)poll(NULL, 0, 1);
+        return 0;
+}
+
 int setup_descriptors(struct shim *shim, cubby_error *err)
 {
         /* Reports first: whatever else is wrong, the creator hears of it. */
@@ -55,6 +87,8 @@ int setup_descriptors(struct shim *shim, cubby_error *err)
         if (flock(SHIM_FD_LOCK, LOCK_EX | LOCK_NB) < 0)
                 return cubby_error_set(err, CUBBY_E_BUSY, "the box is owned by another process");
         /* from here on the folder is this process's to write in */
+        if (own_lock(err) < 0)
+                return -1;
         shim->lock_fd = SHIM_FD_LOCK;
         shim->box_fd = SHIM_FD_BOX;
         static const enum shim_fd given[SHIM_GIVEN] = {
@@ -152,6 +186,7 @@ static enum machine_origin origin_of(const struct shim *shim)
         case SHIM_CLONE:
         case SHIM_RESUME:
         case SHIM_SPARE:
+        case SHIM_AHEAD:
                 return MACHINE_CLONE;
         case SHIM_BOOT:
                 break;
@@ -192,6 +227,7 @@ int setup_machine(struct shim *shim, cubby_error *err)
                 .origin = origin_of(shim),
                 .memory_fd = shim->given_fds[3],
                 .state_fd = shim->given_fds[4],
+                .waits = shim->options->mode == SHIM_AHEAD,
                 .console_fd = shim->console_fd,
                 .uid = root ? box_uid : 0,
                 .weak_jail = secure_getenv(BOX_WEAK_JAIL) != NULL,

@@ -19,7 +19,7 @@ static void init(struct shim *shim, const struct shim_options *options)
                 .disk_fd = -1,
                 .state_fd = -1,
                 .keeper_fd = -1,
-                .unclaimed = options->mode == SHIM_SPARE,
+                .unclaimed = options->mode == SHIM_SPARE || options->mode == SHIM_AHEAD,
                 .look_ms = DEADLINE_NEVER,
                 .copy_memory_fd = -1,
                 .copy_state_fd = -1,

@@ -75,7 +75,7 @@ static bool command_line(const struct vmm_spec *spec, struct buffer *out)
                 good = good &&
                         buffer_printf(out,
                                 "tsc_early_khz=%u lpj=%u tsc=reliable no_timer_check "
-                                "noreplace-smp ",
+                                "mitigations=off noreplace-smp psi=0 ",
                                 spec->tsc_khz, spec->tsc_khz * LOOPS_PER_JIFFY_OF_KHZ);
         return good &&
                 buffer_append_text(

@@ -27,7 +27,7 @@ enum vmm_fd {
 #define VMM_MEMORY_MAX (1024ULL * 1024 * 1024 * 1024)
 #define VMM_VCPUS_MAX 64U
 /* Raised with every change of what a machine consists of: saved ones end with it. */
-#define VMM_ARGUMENTS_VERSION 2U
+#define VMM_ARGUMENTS_VERSION 4U
 #define VMM_CPU_EMULATED "max,-la57,-erms,-fsrm,-pcid,-umip,-pku"
 #define VMM_TB_MIB 128U /* translated code: the host's memory that a guest can claim */
 

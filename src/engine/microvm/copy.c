@@ -19,6 +19,7 @@
 #define MAPS_BYTES_MAX (1U << 20)
 #define MEMORY_NAME "/memfd:cubby-memory"
 #define PAGES_AT_ONCE 4096U
+#define PIECE_BYTES (256U << 10)
 #define FLAG_PRESENT (1ULL << 63)
 #define FLAG_SWAPPED (1ULL << 62)
 #define FLAG_FILE (1ULL << 61) /* of the object, or shared: the base has it */
@@ -44,12 +45,30 @@ static int open_view(int fd, uint64_t size, int protection, struct view *ret, cu
         return 0;
 }
 
+/*
+ * Written, not stored through a mapping: then the kernel neither clears a new page first
+ * nor takes a fault for each.
+ */
+static int write_at(int to_fd, const uint8_t *bytes, size_t size, off_t at, cubby_error *err)
+{
+        while (size > 0) {
+                ssize_t put = pwrite(to_fd, bytes, size, at);
+                if (put < 0 && errno == EINTR)
+                        continue;
+                if (put <= 0)
+                        return cubby_error_errno(
+                                err, put < 0 ? errno : EIO, "writing a copy of the memory");
+                bytes += put;
+                size -= (size_t)put;
+                at += put;
+        }
+        return 0;
+}
+
 int copy_object(int from_fd, int to_fd, uint64_t size_bytes, cubby_error *err)
 {
         AUTO_VIEW struct view from = {0};
-        AUTO_VIEW struct view to = {0};
-        if (open_view(from_fd, size_bytes, PROT_READ, &from, err) < 0 ||
-                open_view(to_fd, size_bytes, PROT_READ | PROT_WRITE, &to, err) < 0)
+        if (open_view(from_fd, size_bytes, PROT_READ, &from, err) < 0)
                 return -1;
         for (off_t offset = 0; (uint64_t)offset < size_bytes;) {
                 off_t data = lseek(from_fd, offset, SEEK_DATA);
@@ -58,7 +77,11 @@ int copy_object(int from_fd, int to_fd, uint64_t size_bytes, cubby_error *err)
                         return 0;
                 if (data < 0 || hole < 0)
                         return cubby_error_errno(err, errno, "copying a memory object");
-                memcpy(to.bytes + data, from.bytes + data, (size_t)(hole - data));
+                size_t size = (size_t)(hole - data);
+                /* all at once; where the kernel cannot, it faults them in one by one */
+                (void)madvise(from.bytes + data, size, MADV_POPULATE_READ);
+                if (write_at(to_fd, from.bytes + data, size, data, err) < 0)
+                        return -1;
                 offset = hole;
         }
         return 0;
@@ -96,17 +119,24 @@ static bool is_own(uint64_t entry)
         return (entry & (FLAG_PRESENT | FLAG_SWAPPED)) != 0 && (entry & FLAG_FILE) == 0;
 }
 
-/* One run of pages that are the VMM's own. */
-static int read_run(
-        pid_t vmm, uint64_t start, uint64_t page, size_t pages, uint8_t *to, cubby_error *err)
+/* One run of pages that are the VMM's own, through a piece that fits into a cache. */
+static int copy_run(pid_t vmm, uint64_t start, uint64_t page, size_t pages, uint8_t *piece,
+        int to_fd, cubby_error *err)
 {
-        size_t size = pages * PAGE;
         uint64_t offset = page << PAGE_SHIFT;
-        struct iovec local = {.iov_base = to + offset, .iov_len = size};
-        struct iovec remote = {.iov_base = (void *)(uintptr_t)(start + offset), .iov_len = size};
-        ssize_t got = process_vm_readv(vmm, &local, 1, &remote, 1, 0);
-        if (got != (ssize_t)size)
-                return cubby_error_errno(err, got < 0 ? errno : EIO, "reading the VMM's memory");
+        for (uint64_t end = offset + pages * PAGE; offset < end;) {
+                size_t size = end - offset < PIECE_BYTES ? (size_t)(end - offset) : PIECE_BYTES;
+                struct iovec local = {.iov_base = piece, .iov_len = size};
+                struct iovec remote = {
+                        .iov_base = (void *)(uintptr_t)(start + offset), .iov_len = size};
+                ssize_t got = process_vm_readv(vmm, &local, 1, &remote, 1, 0);
+                if (got != (ssize_t)size)
+                        return cubby_error_errno(
+                                err, got < 0 ? errno : EIO, "reading the VMM's memory");
+                if (write_at(to_fd, piece, size, (off_t)offset, err) < 0)
+                        return -1;
+                offset += size;
+        }
         return 0;
 }
 
@@ -118,12 +148,11 @@ int copy_private_pages(pid_t vmm, uint64_t size_bytes, int to_fd, cubby_error *e
         AUTO_FD int pagemap = open(path, O_RDONLY | O_CLOEXEC);
         if (pagemap < 0)
                 return cubby_error_errno(err, errno, "opening the VMM's page map");
-        AUTO_VIEW struct view to = {0};
         AUTO_FREE uint64_t *entries = calloc(PAGES_AT_ONCE, sizeof *entries);
-        if (entries == NULL)
+        AUTO_FREE uint8_t *piece = malloc(PIECE_BYTES);
+        if (entries == NULL || piece == NULL)
                 return cubby_error_no_memory(err);
-        if (find_memory(vmm, size_bytes, &start, err) < 0 ||
-                open_view(to_fd, size_bytes, PROT_READ | PROT_WRITE, &to, err) < 0)
+        if (find_memory(vmm, size_bytes, &start, err) < 0)
                 return -1;
         uint64_t total = size_bytes >> PAGE_SHIFT;
         for (uint64_t page = 0; page < total;) {
@@ -136,7 +165,7 @@ int copy_private_pages(pid_t vmm, uint64_t size_bytes, int to_fd, cubby_error *e
                         size_t run = 0;
                         while (i + run < want && is_own(entries[i + run]))
                                 run++;
-                        if (run > 0 && read_run(vmm, start, page + i, run, to.bytes, err) < 0)
+                        if (run > 0 && copy_run(vmm, start, page + i, run, piece, to_fd, err) < 0)
                                 return -1;
                         i += run > 0 ? run : 1;
                 }

@@ -220,6 +220,15 @@ static void reap(struct machine *machine)
         machine->reaped = pid == machine->child.pid;
 }
 
+static int microvm_load(struct machine *machine, cubby_error *err)
+{
+        if (migration_load(&machine->qmp, deadline_after_ms(START_TIMEOUT_MS), err) == 0)
+                return 0;
+        if (err != NULL && err->code != CUBBY_E_NO_MEMORY)
+                err->code = CUBBY_E_VMM;
+        return -1;
+}
+
 static int microvm_start(
         const struct machine_config *config, struct machine **ret, cubby_error *err)
 {
@@ -274,8 +283,9 @@ static int microvm_start(
                 return cubby_error_wrap(err, "starting the VMM '%s'", program);
         }
         if (config->origin == MACHINE_CLONE &&
-                migration_load(&machine->qmp, config->state_fd, deadline_after_ms(START_TIMEOUT_MS),
-                        err) < 0) {
+                (migration_offer(&machine->qmp, config->state_fd,
+                         deadline_after_ms(START_TIMEOUT_MS), err) < 0 ||
+                        (!config->waits && microvm_load(machine, err) < 0))) {
                 append_tail(config->console_fd, err);
                 if (err != NULL && err->code != CUBBY_E_NO_MEMORY)
                         err->code = CUBBY_E_VMM;
@@ -414,6 +424,7 @@ const struct engine engine_microvm = {
         .pause = microvm_pause,
         .unpause = microvm_unpause,
         .save = microvm_save,
+        .load = microvm_load,
         .copy_begin = microvm_copy_begin,
         .copy_end = microvm_copy_end,
         .build = migration_build,

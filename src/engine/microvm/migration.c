@@ -185,11 +185,17 @@ int migration_copy_devices(struct qmp *qmp, int state_fd, int64_t deadline_ms, c
         return result < 0 ? cubby_error_wrap(err, "copying the machine's devices") : 0;
 }
 
-int migration_load(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err)
+int migration_offer(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err)
+{
+        if (prepare(qmp, state_fd, deadline_ms, err) < 0)
+                return cubby_error_wrap(err, "restoring the machine");
+        return 0;
+}
+
+int migration_load(struct qmp *qmp, int64_t deadline_ms, cubby_error *err)
 {
         AUTO_FREE char *status = NULL;
-        if (prepare(qmp, state_fd, deadline_ms, err) < 0 ||
-                migrate(qmp, "migrate-incoming", deadline_ms, err) < 0 ||
+        if (migrate(qmp, "migrate-incoming", deadline_ms, err) < 0 ||
                 wait_past(qmp, "query-status", "inmigrate", "restore-vm", deadline_ms, &status,
                         err) < 0)
                 return cubby_error_wrap(err, "restoring the machine");

@@ -33,8 +33,9 @@ int migration_save(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_err
 /* Stops the machine and appends its devices; it can go on. `state_fd` must be open for
  * writing only. */
 int migration_copy_devices(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err);
-/* For a VMM that waits for its state: takes it in and runs. */
-int migration_load(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err);
+/* For a VMM that waits for its state: hands it over, then takes it in and runs. */
+int migration_offer(struct qmp *qmp, int state_fd, int64_t deadline_ms, cubby_error *err);
+int migration_load(struct qmp *qmp, int64_t deadline_ms, cubby_error *err);
 
 int migration_build(const struct machine_config *config, char **ret, cubby_error *err);
 int migration_host(enum isolation isolation, char **ret, uint32_t *ret_clock_khz, cubby_error *err);
