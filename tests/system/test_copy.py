@@ -400,7 +400,7 @@ def test_interrupted(cubby, box, place, tmp_path, way):
             file.write(b"x" * (600 * MIB))
         words = [tmp_path / "big", f"{box}:{place}/big"]
     elif way == "out":
-        cubby.sh(box, f"head -c {300 * MIB} /dev/zero | tr '\\0' x >{place}/big")
+        cubby.sh(box, f"dd if=/dev/zero of={place}/big bs=1M count=300 2>/dev/null")
         words = [f"{box}:{place}/big", tmp_path / "out"]
     else:
         words = ["-", f"{box}:{place}"]
