@@ -3,16 +3,20 @@
 the fake engine. In the main thread a call is carried by another, so that Ctrl-C ends it; in
 other threads it is made as it is. Usage: python_calls.py [RUNS [ROUNDS]]"""
 
-import io
-import os
-import statistics
-import subprocess
 import sys
-import tarfile
-import tempfile
-import threading
-import time
-from pathlib import Path
+
+# This folder has files of the names of Python's own modules.
+del sys.path[0]
+
+import io  # noqa: E402
+import os  # noqa: E402
+import statistics  # noqa: E402
+import subprocess  # noqa: E402
+import tarfile  # noqa: E402
+import tempfile  # noqa: E402
+import threading  # noqa: E402
+import time  # noqa: E402
+from pathlib import Path  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ.get("CUBBY_BUILD", ROOT / "build")).resolve()

@@ -13,23 +13,44 @@ import threading
 import time
 
 import pytest
-from support import Script, machine, package  # noqa: F401
+from conftest import running_box
+from support import FAKE, Script, home, package  # noqa: F401
 
 MIB = 1 << 20
 
 
 @pytest.fixture
-def box(machine):  # noqa: F811
-    machine.run("rm -rf /tmp/py; mkdir /tmp/py", workdir="/").check()
-    return machine
-
-
-@pytest.fixture(name="machine")
-def machine_of_this_suite(cubby, request):
-    from conftest import running_box
+def machine(cubby):
     name = running_box(cubby, "shared", "busybox", "-m", "256M")
     with package.Cubby(cubby.home) as opened, opened.box(name) as found:
         yield found
+
+
+def emptied(opened):
+    if opened.exists("/tmp/py"):
+        opened.remove_file("/tmp/py", recursive=True)
+    opened.mkdir("/tmp/py")
+    return opened
+
+
+@pytest.fixture
+def box(machine):
+    """A machine, with an empty /tmp/py."""
+    return emptied(machine)
+
+
+@pytest.fixture(scope="module")
+def fake_files(home):  # noqa: F811
+    with home.start("tiny", **FAKE) as opened:
+        yield opened
+        opened.remove(force=True)
+
+
+@pytest.fixture(params=["fake", "machine"])
+def any_box(request):
+    """The same on the fake engine and on a machine."""
+    return emptied(request.getfixturevalue(
+        "fake_files" if request.param == "fake" else "machine"))
 
 
 def test_stat(box):
@@ -55,27 +76,27 @@ NAMES = ["plain", " sp ace ", "-dash", "new\nline", "tab\t", "ü", "a..b", "..x"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names(box, name):
+def test_names(any_box, name):
     path = f"/tmp/py/{name}"
-    box.write(path, name)
-    assert box.read(path).decode("utf-8", "surrogateescape") == name
-    assert [entry.path for entry in box.list("/tmp/py")] == ["/tmp/py", path]
-    assert box.read(os.fsencode(path)) == box.read(path)
-    box.rename_file(path, "/tmp/py/moved")
-    box.rename_file("/tmp/py/moved", path)
-    assert box.glob("/tmp/py", "*")[0] == [path]
-    box.remove_file(path)
-    assert not box.exists(path)
+    any_box.write(path, name)
+    assert any_box.read(path).decode("utf-8", "surrogateescape") == name
+    assert [entry.path for entry in any_box.list("/tmp/py")] == ["/tmp/py", path]
+    assert any_box.read(os.fsencode(path)) == any_box.read(path)
+    any_box.rename_file(path, "/tmp/py/moved")
+    any_box.rename_file("/tmp/py/moved", path)
+    assert any_box.glob("/tmp/py", "*")[0] == [path]
+    any_box.remove_file(path)
+    assert not any_box.exists(path)
 
 
-def test_paths_of_other_kinds(box):
+def test_paths_of_other_kinds(any_box):
     from pathlib import PurePosixPath
-    box.write(PurePosixPath("/tmp/py/pure"), b"x")
-    assert box.read_text(PurePosixPath("/tmp/py/pure")) == "x"
+    any_box.write(PurePosixPath("/tmp/py/pure"), b"x")
+    assert any_box.read_text(PurePosixPath("/tmp/py/pure")) == "x"
     for bad, kind in [("", ValueError), ("a\0", ValueError), (5, TypeError), (None, TypeError),
                       ("/" + "x" * 4095, OSError), ("/tmp/" + "y" * 256, OSError)]:
         with pytest.raises(kind):
-            box.read(bad)
+            any_box.read(bad)
 
 
 def test_listing(box):
@@ -94,20 +115,21 @@ def test_listing(box):
         box.list("/tmp/py/z/x")
 
 
-def test_reading(box):
+def test_reading(any_box):
     data = os.urandom(300_000)
-    box.write("/tmp/py/data", data)
-    assert box.read("/tmp/py/data") == data
-    assert box.read("/tmp/py/data", 1000, 5) == data[1000:1005]
-    assert box.read("/tmp/py/data", 299_999) == data[-1:] and box.read("/tmp/py/data", 10 ** 9) == b""
-    box.write("/tmp/py/text", "one\ntwo\nthree")
-    assert box.read_lines("/tmp/py/text", 2, 3) == "two\nthree"
-    assert box.read_lines("/tmp/py/text") == "one\ntwo\nthree"
+    any_box.write("/tmp/py/data", data)
+    assert any_box.read("/tmp/py/data") == data
+    assert any_box.read("/tmp/py/data", 1000, 5) == data[1000:1005]
+    assert any_box.read("/tmp/py/data", 299_999) == data[-1:]
+    assert any_box.read("/tmp/py/data", 10 ** 9) == b""
+    any_box.write("/tmp/py/text", "one\ntwo\nthree")
+    assert any_box.read_lines("/tmp/py/text", 2, 3) == "two\nthree"
+    assert any_box.read_lines("/tmp/py/text") == "one\ntwo\nthree"
     for bad in ((-1, 0), (0, -1)):
         with pytest.raises(ValueError):
-            box.read("/tmp/py/text", *bad)
+            any_box.read("/tmp/py/text", *bad)
         with pytest.raises(ValueError):
-            box.read_lines("/tmp/py/text", *bad)
+            any_box.read_lines("/tmp/py/text", *bad)
 
 
 def test_writing(box):
@@ -174,36 +196,36 @@ def test_a_stream_that_is_not_finished_leaves_the_old(box):
         time.sleep(0.05)
 
 
-def test_folders(box):
-    box.mkdir("/tmp/py/a/b/c", mode=0o700)
-    assert box.stat("/tmp/py/a/b/c").mode == 0o700
+def test_folders(any_box):
+    any_box.mkdir("/tmp/py/a/b/c", mode=0o700)
+    assert any_box.stat("/tmp/py/a/b/c").mode == 0o700
     with pytest.raises(FileExistsError):
-        box.mkdir("/tmp/py/a", parents=False)
+        any_box.mkdir("/tmp/py/a", parents=False)
     with pytest.raises(OSError) as caught:
-        box.remove_file("/tmp/py/a")
+        any_box.remove_file("/tmp/py/a")
     assert caught.value.errno == errno.ENOTEMPTY
-    box.remove_file("/tmp/py/a", recursive=True)
-    box.write("/tmp/py/x", "x")
-    box.write("/tmp/py/y", "y")
+    any_box.remove_file("/tmp/py/a", recursive=True)
+    any_box.write("/tmp/py/x", "x")
+    any_box.write("/tmp/py/y", "y")
     with pytest.raises(FileExistsError):
-        box.rename_file("/tmp/py/x", "/tmp/py/y", replace=False)
-    box.rename_file("/tmp/py/x", "/tmp/py/y")
-    assert box.read_text("/tmp/py/y") == "x"
+        any_box.rename_file("/tmp/py/x", "/tmp/py/y", replace=False)
+    any_box.rename_file("/tmp/py/x", "/tmp/py/y")
+    assert any_box.read_text("/tmp/py/y") == "x"
 
 
-def test_search(box):
-    box.write("/tmp/py/one.py", "import os\nÄ = 1\n")
-    box.write("/tmp/py/sub/two.py", "IMPORT sys")
-    assert box.glob("/tmp/py", "*.py") == (["/tmp/py/one.py", "/tmp/py/sub/two.py"], False)
-    assert box.glob("/tmp/py", "*.py", max_results=1) == (["/tmp/py/one.py"], True)
-    assert box.grep("/tmp/py", r"^import\s(?=\w)") == ([
+def test_search(any_box):
+    any_box.write("/tmp/py/one.py", "import os\nÄ = 1\n")
+    any_box.write("/tmp/py/sub/two.py", "IMPORT sys")
+    assert any_box.glob("/tmp/py", "*.py") == (["/tmp/py/one.py", "/tmp/py/sub/two.py"], False)
+    assert any_box.glob("/tmp/py", "*.py", max_results=1) == (["/tmp/py/one.py"], True)
+    assert any_box.grep("/tmp/py", r"^import\s(?=\w)") == ([
         package.Match("/tmp/py/one.py", 1, "import os"),
         package.Match("/tmp/py/sub/two.py", 1, "IMPORT sys")], False)
     with pytest.raises(package.PatternError) as caught:
-        box.grep("/tmp/py", "ä(")
+        any_box.grep("/tmp/py", "ä(")
     assert caught.value.position == 2 and isinstance(caught.value, ValueError)
     with pytest.raises(ValueError):
-        box.grep("/tmp/py", "x\0")
+        any_box.grep("/tmp/py", "x\0")
 
 
 def test_watch(box):
@@ -229,24 +251,24 @@ def test_a_watch_ends_with_its_folder(box):
         assert [event.kind for event in watch][-1:] in ([], ["removed"])
 
 
-def test_from_asyncio(box):
+def test_from_asyncio(any_box):
     async def all_of_them():
-        await asyncio.gather(*[package.in_thread(box.write, f"/tmp/py/{i}", str(i))
+        await asyncio.gather(*[package.in_thread(any_box.write, f"/tmp/py/{i}", str(i))
                                for i in range(40)])
-        return await asyncio.gather(*[package.in_thread(box.read_text, f"/tmp/py/{i}")
+        return await asyncio.gather(*[package.in_thread(any_box.read_text, f"/tmp/py/{i}")
                                       for i in range(40)])
 
     assert asyncio.run(all_of_them()) == [str(i) for i in range(40)]
 
 
-def test_side_by_side(box):
+def test_side_by_side(any_box):
     problems = []
 
     def work(number):
         try:
             for i in range(20):
-                box.write(f"/tmp/py/{number}", f"{number}-{i}", sync=False)
-                assert box.read_text(f"/tmp/py/{number}") == f"{number}-{i}"
+                any_box.write(f"/tmp/py/{number}", f"{number}-{i}", sync=False)
+                assert any_box.read_text(f"/tmp/py/{number}") == f"{number}-{i}"
         except BaseException as problem:
             problems.append(problem)
 
