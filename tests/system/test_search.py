@@ -251,10 +251,10 @@ class Watch:
 @pytest.fixture
 def watch(cubby, box):
     """Starts watches of a new folder; returns once they watch."""
-    cubby.sh(box, "rm -rf /tmp/w /dev/shm/w; mkdir /tmp/w /dev/shm/w")
+    cubby.sh(box, "rm -rf /tmp/watched /dev/shm/w; mkdir /tmp/watched /dev/shm/w")
     watches = []
 
-    def begin(*options, folder="/tmp/w"):
+    def begin(*options, folder="/tmp/watched"):
         one = Watch(cubby, *options, box, folder)
         watches.append(one)
         for _ in range(100):
@@ -276,7 +276,7 @@ def without_attributes(events):
 
 def test_watch_tells_what_happens(cubby, box, watch):
     events = watch()
-    cubby.sh(box, "cd /tmp/w; echo x >new; mv new old; chmod 600 old; rm old; mkdir end")
+    cubby.sh(box, "cd /tmp/watched; echo x >new; mv new old; chmod 600 old; rm old; mkdir end")
     assert events.until(("created", "end")) == [
         ("created", "new"), ("written", "new"), ("renamed", "new", "old"), ("attributes", "old"), ("removed", "old"),
         ("created", "end")]
@@ -284,7 +284,7 @@ def test_watch_tells_what_happens(cubby, box, watch):
 
 def test_watch_follows_new_and_moved_folders(cubby, box, watch):
     events = watch()
-    cubby.sh(box, "cd /tmp/w; mkdir -p a/b/c; sleep 0.3; echo x >a/b/c/f; mv a z; echo y >>z/b/c/f; rm -r z; mkdir end")
+    cubby.sh(box, "cd /tmp/watched; mkdir -p a/b/c; sleep 0.3; echo x >a/b/c/f; mv a z; echo y >>z/b/c/f; rm -r z; mkdir end")
     told = without_attributes(events.until(("created", "end")))
     assert {("created", "a"), ("created", "a/b"), ("created", "a/b/c"), ("created", "a/b/c/f")} <= set(told)
     assert told[-6:] == [("written", "z/b/c/f"), ("removed", "z/b/c/f"), ("removed", "z/b/c"), ("removed", "z/b"),
@@ -295,29 +295,29 @@ def test_watch_follows_new_and_moved_folders(cubby, box, watch):
 def test_watch_at_the_border(cubby, box, watch):
     """What moves in and out of the folder, and what is outside of it."""
     events = watch()
-    cubby.sh(box, "rm -rf /tmp/elsewhere; mkdir -p /tmp/elsewhere/in; cd /tmp/elsewhere; mv in /tmp/w/; sleep 0.3; "
-                  "echo x >/tmp/w/in/f; mv /tmp/w/in out; sleep 0.3; echo y >>out/f; mkdir /tmp/w/end")
+    cubby.sh(box, "rm -rf /tmp/elsewhere; mkdir -p /tmp/elsewhere/in; cd /tmp/elsewhere; mv in /tmp/watched/; sleep 0.3; "
+                  "echo x >/tmp/watched/in/f; mv /tmp/watched/in out; sleep 0.3; echo y >>out/f; mkdir /tmp/watched/end")
     assert without_attributes(events.until(("created", "end"))) == [
         ("renamed", "in"), ("created", "in/f"), ("written", "in/f"), ("removed", "in"), ("created", "end")]
 
 
 def test_watch_flat(cubby, box, watch):
-    cubby.sh(box, "mkdir /tmp/w/below")
+    cubby.sh(box, "mkdir /tmp/watched/below")
     events = watch("--flat")
-    cubby.sh(box, "cd /tmp/w; echo x >below/f; mkdir -p new/more; echo x >new/f; mkdir end")
+    cubby.sh(box, "cd /tmp/watched; echo x >below/f; mkdir -p new/more; echo x >new/f; mkdir end")
     assert without_attributes(events.until(("created", "end"))) == [("created", "new"), ("created", "end")]
 
 
 def test_watch_odd_names(cubby, box, watch):
     events = watch()
-    cubby.ok("exec", box, "sh", "-c", 'cd /tmp/w; for n in "a\nb" "-x" "..x" "a b" "$(printf "\\377")"; do : >./"$n"; done')
+    cubby.ok("exec", box, "sh", "-c", 'cd /tmp/watched; for n in "a\nb" "-x" "..x" "a b" "$(printf "\\377")"; do : >./"$n"; done')
     told = [events.next() for _ in range(5)]
     assert told == [("created", name) for name in ("a\nb", "-x", "..x", "a b", "\\xff")]
 
 
 def test_watch_ends_with_its_folder(cubby, box, watch):
     events = watch()
-    cubby.sh(box, "rmdir /tmp/w")
+    cubby.sh(box, "rmdir /tmp/watched")
     assert events.until(("removed", ""))
     assert events.process.wait(10) == 0
 
@@ -353,8 +353,8 @@ def test_watch_limits(cubby, box):
 def test_watch_goes_on_after_a_fork(cubby, box, watch):
     events = watch()
     child = cubby.ok("fork", box, timeout=120)
-    cubby.sh(box, "mkdir /tmp/w/after")
+    cubby.sh(box, "mkdir /tmp/watched/after")
     assert events.until(("created", "after"))
-    assert cubby("fs", "find", "--folders", child, "*", "/tmp/w").out == b""
+    assert cubby("fs", "find", "--folders", child, "*", "/tmp/watched").out == b""
     assert cubby("fs", "grep", child, "root", "/etc/passwd").code == 0
-    assert cubby("fs", "watch", "--timeout", "1", child, "/tmp/w").code == 124
+    assert cubby("fs", "watch", "--timeout", "1", child, "/tmp/watched").code == 124
