@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies in and out of a box, beside a pipe through tar in the box and the shell way of
 sandboxes without file calls: base64 in pieces of 60,000 characters through `sh -lc`.
-Usage: copy.py [ROUNDS]"""
+Usage: copies.py [ROUNDS]"""
 
 import base64
 import os

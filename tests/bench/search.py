@@ -3,15 +3,12 @@
 Usage: search.py [ROUNDS]. CUBBY_TEST_IMAGES: where scripts/make-test-image put its images; its
 Debian has GNU grep, else it is BusyBox's."""
 
-import sys
-
-sys.path.pop(0)  # this folder, whose copy.py is not the library's
-
 import io
 import os
 import random
 import shutil
 import statistics
+import sys
 import subprocess
 import tarfile
 import tempfile
