@@ -51,6 +51,7 @@ struct file_call {
         struct message_file_call message; /* points into payload */
         uint32_t traffic;
         bool lasts;  /* takes part in FILE_STREAMS_MAX */
+        bool waits;  /* for its turn in there: no thread knows it yet */
         bool silent; /* its owner is gone with an old session: the port thread's */
 
         /* Under files->lock. */
@@ -110,7 +111,8 @@ void files_push(struct files *files, struct file_call *call);
 void files_begin(struct files *files, struct port *port, const struct frame *frame);
 /* True when the frame belongs to a file call, also to one that has just ended. */
 bool files_frame(struct files *files, const struct frame *frame);
-/* Moves what the calls have to send into the port. True when something was moved. */
+/* Moves what the calls have to send into the port. True when there may be more as soon as
+ * the port has room. */
 bool files_pump(struct files *files, struct port *port);
 void files_pause(struct files *files, bool paused);
 bool files_busy(struct files *files);   /* a call runs, and is not at a place to stop at */
