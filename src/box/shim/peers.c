@@ -28,16 +28,18 @@ static bool may_connect(const struct shim *shim, int fd)
                 (peer.uid == 0 || peer.uid == shim->client_uid);
 }
 
+/* Those beyond the ceiling wait in the socket's line: closed, they would take the box for
+ * one that has ended. */
 void peers_accept(struct shim *shim)
 {
-        for (;;) {
+        while (shim->peer_count < PEERS_MAX) {
                 AUTO_FD int fd = accept4(shim->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
                 if (fd < 0) {
                         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
                                 shim->accept_ms = deadline_after_ms(ACCEPT_PAUSE_MS);
                         return;
                 }
-                if (!may_connect(shim, fd) || shim->peer_count >= PEERS_MAX)
+                if (!may_connect(shim, fd))
                         continue;
                 struct peer *peer = calloc(1, sizeof *peer);
                 if (peer == NULL)
