@@ -123,6 +123,11 @@ static struct file_call *find(const struct files *files, uint64_t stream)
         return NULL;
 }
 
+static bool is_watch(const struct file_call *call)
+{
+        return call->message.operation == FILE_WATCH;
+}
+
 static void let_begin(struct files *files, struct file_call *call)
 {
         call->waits = false;
@@ -155,11 +160,15 @@ void files_begin(struct files *files, struct port *port, const struct frame *fra
         }
         call->traffic = file_traffic(call->message.operation);
         call->lasts = call->traffic != 0;
-        if (files->count == FILE_CALLS_MAX) {
-                refuse(port, frame->stream, CUBBY_E_BUSY, "too many file calls run in this box");
+        bool watch = is_watch(call);
+        if (files->count == FILE_CALLS_MAX || (watch && files->watching == FILE_WATCHES_MAX)) {
+                refuse(port, frame->stream, CUBBY_E_BUSY,
+                        watch ? "too many watches, or file calls, run in this box"
+                              : "too many file calls run in this box");
                 call_free(call);
                 return;
         }
+        files->watching += watch;
         files->calls[files->count++] = call;
         call->waits = call->lasts && files->lasting == FILE_STREAMS_MAX;
         if (!call->waits)
@@ -311,6 +320,7 @@ bool files_pump(struct files *files, struct port *port)
                 }
                 end_call(call, port);
                 files->lasting -= call->lasts && !call->waits;
+                files->watching -= is_watch(call);
                 call_free(call);
         }
         files->count = kept;

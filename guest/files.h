@@ -26,6 +26,7 @@
 #define FILE_THREADS_KEPT 3U /* there from the beginning: a template has them */
 #define FILE_THREADS_MAX 16U
 #define FILE_STREAMS_MAX 12U        /* calls that may last: the others never wait for one of them */
+#define FILE_WATCHES_MAX 8U         /* of these; they may last for ever, so nobody waits for one */
 #define FILE_CALLS_MAX 64U          /* that run or wait for a thread */
 #define FILE_OUT_MAX (256U * 1024U) /* a call waits with more; it goes on at half of it */
 
@@ -88,7 +89,7 @@ struct files {
         /* The port thread's. */
         struct file_call *calls[FILE_CALLS_MAX];
         size_t count;
-        size_t lasting;
+        size_t lasting, watching;
         size_t turn;
 };
 

@@ -203,12 +203,18 @@ static void test_streams_wait_for_each_other(void **state)
         for (const struct file_call *one = files->first; one != NULL; one = one->next)
                 last = one->stream;
         assert_int_equal(last, FILE_STREAMS_MAX + 2);
+        for (uint64_t i = 200; i < 200 + FILE_WATCHES_MAX; i++)
+                begin_call(files, port, i, FILE_WATCH);
+        size_t before = port->control.size;
+        begin_call(files, port, 300, FILE_WATCH);
+        assert_true(port->control.size > before); /* refused: no other one needs to end */
         files_cancel(files);
         for (size_t i = 0; i < files->count; i++)
                 files->calls[i]->done = true;
         (void)files_pump(files, port);
         assert_int_equal(files->count, 0);
         assert_int_equal(files->lasting, 0);
+        assert_int_equal(files->watching, 0);
         port_free(port);
         free(port);
         free(files);
