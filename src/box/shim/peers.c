@@ -284,6 +284,10 @@ static enum verdict take_frame(struct shim *shim, struct peer *peer, const struc
                         attach_close(peer, attach);
                         return TAKEN;
                 }
+                bool is_told = frame->type == FRAME_SIGNAL || frame->type == FRAME_RESIZE;
+                if (is_told && peer != shim->saver && shim->command.stream != NULL &&
+                        guest_is_full(shim))
+                        return HELD;
                 return attach_frame(shim, attach, frame) ? TAKEN : BAD;
         }
         struct stream *stream = stream_of_peer(peer, frame->stream);
