@@ -267,6 +267,16 @@ static void deaf(struct actor *actor)
                 (void)poll(NULL, 0, AFTER_MS);
 }
 
+/* Reads nothing for a while, then waits for a signal to its main command. */
+static void late_reader(struct actor *actor)
+{
+        uint64_t stream = hear(actor, FRAME_EXEC, NULL);
+        say_number(actor, FRAME_EXEC_STARTED, 0, stream, 2);
+        (void)poll(NULL, 0, 2000);
+        if (hear(actor, FRAME_SIGNAL, NULL) == stream)
+                say_exit(actor, stream, 0, 15);
+}
+
 static void flood(struct actor *actor)
 {
         static const uint8_t data[FRAME_DATA_MAX];
@@ -301,6 +311,7 @@ static const struct {
         {"files-over-credit", files_over_credit},
         {"escapes", escapes},
         {"deaf", deaf},
+        {"late-reader", late_reader},
         {"flood", flood},
         {"hello-again", hello_again},
 };

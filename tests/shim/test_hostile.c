@@ -227,6 +227,38 @@ static void test_deaf(void **state)
         box_drop(&box);
 }
 
+/* The same for a while: what an attached client has to tell is not lost. */
+static void test_late_reader(void **state)
+{
+        struct test_box box;
+        const struct box_setup setup = {
+                .engine = "script", .script = "late-reader", .argv = ARGV("anything")};
+        box_start(&box, &setup);
+        struct client *attached = box_client(&box);
+        uint64_t stream = send_attach(attached, false);
+        struct client *pusher = box_client(&box);
+        static char big[100000];
+        memset(big, 'x', sizeof big - 1);
+        for (int i = 0; i < 40; i++) {
+                struct frame frame;
+                (void)send_exec(pusher, EXEC_STDIN, ARGV("cat", big));
+                if (client_next(pusher, deadline_after_ms(5), &frame, NULL) == 0)
+                        break; /* refused: the line is full */
+        }
+        send_u32(attached, FRAME_SIGNAL, 0, stream, 15);
+        struct outcome outcome = {0};
+        collect(attached, stream, &outcome);
+        assert_false(outcome.failed);
+        assert_int_equal(outcome.exit.signal, 15);
+        outcome_free(&outcome);
+        client_close(pusher);
+        client_close(attached);
+        struct box_exit exit;
+        box_wait_end(&box, &exit);
+        assert_string_equal(exit.reason, "exited");
+        box_remove(&box);
+}
+
 /* Half a frame while paused: nothing is asked of the machine then, and nobody spins. */
 static void test_half_frame_while_paused(void **state)
 {
@@ -267,6 +299,7 @@ int main(int argc, char **argv)
                 cmocka_unit_test(test_clients_that_break_file_calls),
                 cmocka_unit_test(test_escapes),
                 cmocka_unit_test(test_deaf),
+                cmocka_unit_test(test_late_reader),
                 cmocka_unit_test(test_half_frame_while_paused),
         };
         if (argc > 1) /* a pattern of names */
