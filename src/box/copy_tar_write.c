@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #define BLOCK (256U * 1024U)
+#define FILE_MAX (UINT64_C(1) << 44) /* its zeros are gone through, also those of holes */
 #define NAME_MAX_LENGTH (TREE_PATH_MAX + TREE_NAME_MAX + 2U)
 
 struct writing {
@@ -160,6 +161,10 @@ static int write_record(struct writing *writing, const struct tree_record *recor
         const struct tree_entry *entry = record->entry;
         switch (record->kind) {
         case TREE_ENTRY:
+                if (entry->size > FILE_MAX)
+                        return cubby_error_set(err, CUBBY_E_LIMIT,
+                                "'%s' is larger than a file of an archive may be (16 TiB)",
+                                name_of(writing, entry->path));
                 writing->count->files++;
                 writing->at = 0;
                 describe(writing, entry);

@@ -259,6 +259,34 @@ static void test_a_file_that_shrank(void **state)
                 "grep -qx 100000; tar -xf out.tar -O f | head -c 5 | grep -qx short");
 }
 
+/* A few bytes of a box that would keep the host busy for years. */
+static void test_an_endless_hole(void **state)
+{
+        struct world *world = *state;
+        cubby_error err = {0};
+        AUTO_BUFFER struct buffer scratch;
+        buffer_init(&scratch, TREE_ENTRY_MAX);
+        const struct tree_output output = {.put = put, .data = world};
+        const struct tree_input input = {.next = next, .data = world};
+        const struct copy_look looking = {.look = look, .data = world};
+        const struct tree_entry entry = {.type = TREE_REGULAR,
+                .path = "",
+                .mode = 0644,
+                .size = UINT64_C(1) << 61,
+                .sparse = true};
+        struct tree_count count = {0};
+        struct tree_record first;
+        AUTO_TREE_READER struct tree_reader reader = {0};
+        AUTO_FD int fd = openat(world->fd, "out.tar", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        assert_int_equal(tree_put_entry(&output, &entry, &scratch, &err), 0);
+        assert_int_equal(tree_put_close(&output, entry.size, &err), 0);
+        assert_int_equal(tree_put_end(&output, &err), 0);
+        tree_reader_init(&reader, &input);
+        assert_int_equal(tree_next(&reader, &first, &err), 0);
+        assert_int_equal(copy_tar_write(&reader, &first, "name", fd, &looking, &count, &err), -1);
+        assert_int_equal(err.code, CUBBY_E_LIMIT);
+}
+
 static void test_nobody_waits_for_ever(void **state)
 {
         struct world *world = *state;
@@ -285,6 +313,7 @@ int main(void)
                 cmocka_unit_test_setup_teardown(test_in_from_tar, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_broken_archives, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_a_file_that_shrank, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(test_an_endless_hole, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_nobody_waits_for_ever, set_up, tear_down),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
