@@ -8,8 +8,8 @@ import os
 import random
 import shutil
 import statistics
-import sys
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
