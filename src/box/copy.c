@@ -36,13 +36,16 @@ struct line {
 static int line_open(const cubby_box *box, struct line *line, cubby_error *err)
 {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
+        const struct timeval limit = {.tv_sec = COPY_MS / 1000}; /* connect and send wait */
         (void)snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s",
                 box->dir_fd, BOX_SOCKET_NAME);
         line->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (line->fd < 0 ||
-                connect(line->fd, (const struct sockaddr *)&address, sizeof address) < 0)
-                return box_refuse_ended(box, err);
-        return 0;
+        if (line->fd < 0 || setsockopt(line->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) < 0)
+                return cubby_error_errno(err, errno, "making a socket");
+        if (connect(line->fd, (const struct sockaddr *)&address, sizeof address) == 0)
+                return 0;
+        return errno == EAGAIN ? cubby_error_set(err, CUBBY_E_TIMEOUT, "the box did not answer")
+                               : box_refuse_ended(box, err);
 }
 
 static int line_send(
@@ -132,6 +135,16 @@ static int check_copies(const cubby_box *box, const int fds[2], cubby_error *err
         return memory_seal(fds[0], deadline_after_ms(SEAL_MS), err);
 }
 
+/* A shim also leaves a client who takes too long, and its box goes on. */
+static void say_late(const cubby_box *box, cubby_error *err)
+{
+        enum box_life life = BOX_ENDED;
+        if (err != NULL && err->code == CUBBY_E_BOX_DEAD && box_life(box, &life, NULL) == 0 &&
+                life == BOX_ALIVE)
+                (void)cubby_error_set(err, CUBBY_E_TIMEOUT,
+                        "box '%s' could not be copied in time, and goes on", box->config.name);
+}
+
 int box_copy_take(
         const cubby_box *box, int disk_fd, bool keep_still, struct box_copy *ret, cubby_error *err)
 {
@@ -154,6 +167,7 @@ int box_copy_take(
                 result = check_copies(box, fds, err);
         buffer_free(&line.in);
         if (result < 0) {
+                say_late(box, err);
                 close_quietly(line.fd);
                 close_all(fds, 2);
                 return -1;

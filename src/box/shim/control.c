@@ -63,8 +63,11 @@ static void on_pause(struct shim *shim, struct peer *peer, uint64_t stream, bool
                 peer_error(peer, stream, CUBBY_E_UNSUPPORTED, "this engine cannot pause a box");
                 return;
         }
-        if (shim->phase != PHASE_RUNNING || shim->stopping || shim->paused == pause ||
-                shim->saver != NULL) {
+        if (shim->saver != NULL) {
+                peer_error(peer, stream, CUBBY_E_BUSY, "the box is being copied");
+                return;
+        }
+        if (shim->phase != PHASE_RUNNING || shim->stopping || shim->paused == pause) {
                 peer_error(peer, stream, CUBBY_E_STATE,
                         shim->paused    ? "the box is paused already"
                                 : pause ? "the box does not run"
