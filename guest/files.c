@@ -285,6 +285,7 @@ static bool pump_call(struct file_call *call, struct port *port)
         bool moved = false;
         for (int i = 0; i < PORT_FRAMES && may_go(call) && move_record(call, port); i++)
                 moved = true;
+        call->files->turn += moved; /* who had no room keeps its place */
         if (moved && call->out.bytes <= FILE_OUT_MAX / 2)
                 (void)pthread_cond_signal(&call->changed);
         return moved || may_go(call) || (call->credit_due && !call->done);
@@ -308,9 +309,9 @@ bool files_pump(struct files *files, struct port *port)
         bool moved = false;
         atomic_store(&files->woken, false);
         (void)pthread_mutex_lock(&files->lock);
+        size_t first = files->turn;
         for (size_t i = 0; i < files->count; i++)
-                moved |= pump_call(files->calls[(files->turn + i) % files->count], port);
-        files->turn++;
+                moved |= pump_call(files->calls[(first + i) % files->count], port);
         size_t kept = 0;
         for (size_t i = 0; i < files->count; i++) {
                 struct file_call *call = files->calls[i];

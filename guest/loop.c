@@ -162,9 +162,9 @@ static void handle_exec_events(struct agent *agent, struct watch *watch)
 
 /*
  * Whoever floods us is left alone between two looks, and neither he nor who is flooded
- * interrupts us: what
- * a switch between the two costs in an emulated machine, where the translated code has
- * to be looked up again, is more than the copying of what a usual pipe holds.
+ * interrupts us: what a switch between the two costs in an emulated machine, where the
+ * translated code has to be looked up again, is more than the copying of what a usual pipe
+ * holds.
  */
 static void rest(struct agent *agent)
 {
@@ -195,6 +195,18 @@ static bool pump_execs(struct agent *agent, bool all)
         return moved;
 }
 
+/* Files and commands in turn have the first word: either could fill the port alone. */
+static bool pump_all(struct agent *agent, bool all)
+{
+        bool files_first = agent->turn % 2 == 0;
+        bool moved = !files_first && pump_execs(agent, all);
+        agent->files_more = files_pump(&agent->files, &agent->port);
+        moved |= agent->files_more;
+        if (files_first)
+                moved |= pump_execs(agent, all);
+        return moved;
+}
+
 /* Each command with output gets one frame's turn before any gets its second. */
 static void pump(struct agent *agent)
 {
@@ -203,9 +215,7 @@ static void pump(struct agent *agent)
                 agent->execs[i]->passed = 0;
         for (int round = 0; round < PUMP_ROUNDS; round++) {
                 (void)port_fill(&agent->port);
-                bool moved = files_pump(&agent->files, &agent->port);
-                agent->files_more = moved;
-                moved |= pump_execs(agent, all);
+                bool moved = pump_all(agent, all);
                 port_flush(&agent->port);
                 if (!moved || port_pending(&agent->port))
                         break;

@@ -174,6 +174,36 @@ static void test_files_wait_for_the_port(void **state)
         close(ends[1]);
 }
 
+/* Two streams share the port, also when something else has it each second time. */
+static void test_files_take_turns(void **state)
+{
+        (void)state;
+        static const uint8_t bytes[PORT_DATA_SIZE];
+        struct port *port = malloc(sizeof *port);
+        assert_non_null(port);
+        struct files *files = files_new();
+        port_init(port, -1);
+        for (uint64_t stream = 1; stream <= 2; stream++)
+                begin_call(files, port, stream, FILE_READ);
+        for (int i = 0; i < 8; i++)
+                for (size_t c = 0; c < 2; c++)
+                        records_put(
+                                &files->calls[c]->out, record_new(FRAME_DATA, bytes, sizeof bytes));
+        for (int round = 0; round < 8; round++) {
+                port->out_end = round % 2 == 0 ? 0 : sizeof port->out;
+                assert_true(files_pump(files, port));
+        }
+        for (size_t c = 0; c < 2; c++)
+                assert_int_equal(files->calls[c]->out.bytes, 4 * sizeof bytes);
+        files_cancel(files);
+        for (size_t c = 0; c < 2; c++)
+                files->calls[c]->done = true;
+        (void)files_pump(files, port);
+        port_free(port);
+        free(port);
+        free(files);
+}
+
 /* One stream more than there may be waits, is given up while it waits, or gets its turn. */
 static void test_streams_wait_for_each_other(void **state)
 {
@@ -226,6 +256,7 @@ int main(void)
                 cmocka_unit_test(test_nudge),
                 cmocka_unit_test(test_flood),
                 cmocka_unit_test(test_files_wait_for_the_port),
+                cmocka_unit_test(test_files_take_turns),
                 cmocka_unit_test(test_streams_wait_for_each_other),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
