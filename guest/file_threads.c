@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -352,6 +353,8 @@ static void *thread_main(void *data)
         /* A wake-up does not push the port thread off the processor: it then hands over all
          * that there is, not each frame for itself. */
         (void)sched_setscheduler(0, SCHED_BATCH, &plain);
+        /* nor has it the port thread's urgency, when that made it in a flood */
+        (void)setpriority(PRIO_PROCESS, 0, 0);
         if (enter(&thread, &problem) == 0)
                 serve(&thread, NULL);
         log_line(thread.files->log, LOG_ERROR, "a file thread: %s", problem.message);

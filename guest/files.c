@@ -123,6 +123,26 @@ static struct file_call *find(const struct files *files, uint64_t stream)
         return NULL;
 }
 
+static bool is_watch(const struct file_call *call)
+{
+        return call->message.operation == FILE_WATCH;
+}
+
+static void let_begin(struct files *files, struct file_call *call)
+{
+        call->waits = false;
+        files->lasting += call->lasts;
+        files_push(files, call);
+}
+
+/* Those that waited for the end of another one, in the order in which they came. */
+static void begin_waiting(struct files *files)
+{
+        for (size_t i = 0; i < files->count && files->lasting < FILE_STREAMS_MAX; i++)
+                if (files->calls[i]->waits)
+                        let_begin(files, files->calls[i]);
+}
+
 void files_begin(struct files *files, struct port *port, const struct frame *frame)
 {
         if (find(files, frame->stream) != NULL)
@@ -140,14 +160,19 @@ void files_begin(struct files *files, struct port *port, const struct frame *fra
         }
         call->traffic = file_traffic(call->message.operation);
         call->lasts = call->traffic != 0;
-        if (files->count == FILE_CALLS_MAX || (call->lasts && files->lasting == FILE_STREAMS_MAX)) {
-                refuse(port, frame->stream, CUBBY_E_BUSY, "too many file calls run in this box");
+        bool watch = is_watch(call);
+        if (files->count == FILE_CALLS_MAX || (watch && files->watching == FILE_WATCHES_MAX)) {
+                refuse(port, frame->stream, CUBBY_E_BUSY,
+                        watch ? "too many watches, or file calls, run in this box"
+                              : "too many file calls run in this box");
                 call_free(call);
                 return;
         }
+        files->watching += watch;
         files->calls[files->count++] = call;
-        files->lasting += call->lasts;
-        files_push(files, call);
+        call->waits = call->lasts && files->lasting == FILE_STREAMS_MAX;
+        if (!call->waits)
+                let_begin(files, call);
 }
 
 /* With the lock held. */
@@ -193,6 +218,7 @@ static void cancel(struct file_call *call)
 {
         const uint64_t one = 1;
         call->cancelled = true;
+        call->done |= call->waits; /* no thread has it */
         if (call->wait_fd >= 0)
                 (void)!write(call->wait_fd, &one, sizeof one);
 }
@@ -211,13 +237,19 @@ bool files_frame(struct files *files, const struct frame *frame)
         return true;
 }
 
-/* With the lock held: the next record of the call, if it may go, into the port. */
+/* With the lock held: a record that only the port has no room for. */
+static bool may_go(const struct file_call *call)
+{
+        return call->out.first != NULL && call->out.first->size <= call->credit;
+}
+
+/* With the lock held: the next record of the call into the port; false: it has no room. */
 static bool move_record(struct file_call *call, struct port *port)
 {
         size_t size = call->out.first->size;
         uint16_t type = call->out.first->type;
         size_t room = 0;
-        uint8_t *to = size <= call->credit ? port_data_room(port, &room) : NULL;
+        uint8_t *to = port_data_room(port, &room);
         if (to == NULL || room < size)
                 return false;
         struct record *record = records_take(&call->out);
@@ -240,7 +272,8 @@ static void give_credit(struct file_call *call, struct port *port)
         }
 }
 
-/* With the lock held. */
+/* With the lock held. What waits for nothing but the port counts as moved: once the port
+ * is empty nobody else says that there is more. */
 static bool pump_call(struct file_call *call, struct port *port)
 {
         if (call->silent || call->cancelled) {
@@ -250,11 +283,11 @@ static bool pump_call(struct file_call *call, struct port *port)
         if (call->credit_due && !call->done)
                 give_credit(call, port);
         bool moved = false;
-        for (int i = 0; i < PORT_FRAMES && call->out.first != NULL && move_record(call, port); i++)
+        for (int i = 0; i < PORT_FRAMES && may_go(call) && move_record(call, port); i++)
                 moved = true;
         if (moved && call->out.bytes <= FILE_OUT_MAX / 2)
                 (void)pthread_cond_signal(&call->changed);
-        return moved;
+        return moved || may_go(call) || (call->credit_due && !call->done);
 }
 
 static void end_call(struct file_call *call, struct port *port)
@@ -286,11 +319,13 @@ bool files_pump(struct files *files, struct port *port)
                         continue;
                 }
                 end_call(call, port);
-                files->lasting -= call->lasts;
+                files->lasting -= call->lasts && !call->waits;
+                files->watching -= is_watch(call);
                 call_free(call);
         }
         files->count = kept;
         (void)pthread_mutex_unlock(&files->lock);
+        begin_waiting(files);
         return moved;
 }
 

@@ -26,6 +26,7 @@
 #define FILE_THREADS_KEPT 3U /* there from the beginning: a template has them */
 #define FILE_THREADS_MAX 16U
 #define FILE_STREAMS_MAX 12U        /* calls that may last: the others never wait for one of them */
+#define FILE_WATCHES_MAX 8U         /* of these; they may last for ever, so nobody waits for one */
 #define FILE_CALLS_MAX 64U          /* that run or wait for a thread */
 #define FILE_OUT_MAX (256U * 1024U) /* a call waits with more; it goes on at half of it */
 
@@ -51,6 +52,7 @@ struct file_call {
         struct message_file_call message; /* points into payload */
         uint32_t traffic;
         bool lasts;  /* takes part in FILE_STREAMS_MAX */
+        bool waits;  /* for its turn in there: no thread knows it yet */
         bool silent; /* its owner is gone with an old session: the port thread's */
 
         /* Under files->lock. */
@@ -87,7 +89,7 @@ struct files {
         /* The port thread's. */
         struct file_call *calls[FILE_CALLS_MAX];
         size_t count;
-        size_t lasting;
+        size_t lasting, watching;
         size_t turn;
 };
 
@@ -110,7 +112,8 @@ void files_push(struct files *files, struct file_call *call);
 void files_begin(struct files *files, struct port *port, const struct frame *frame);
 /* True when the frame belongs to a file call, also to one that has just ended. */
 bool files_frame(struct files *files, const struct frame *frame);
-/* Moves what the calls have to send into the port. True when something was moved. */
+/* Moves what the calls have to send into the port. True when there may be more as soon as
+ * the port has room. */
 bool files_pump(struct files *files, struct port *port);
 void files_pause(struct files *files, bool paused);
 bool files_busy(struct files *files);   /* a call runs, and is not at a place to stop at */

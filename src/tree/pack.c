@@ -429,7 +429,7 @@ static int pack_folder(struct packing *packing, int fd, cubby_error *err)
 
 static int pack_folders(struct packing *packing, cubby_error *err)
 {
-        AUTO_FD int first = dup(packing->root_fd);
+        AUTO_FD int first = fcntl(packing->root_fd, F_DUPFD_CLOEXEC, 0);
         if (first < 0)
                 return failed(packing, "opening", err);
         if (pack_folder(packing, take_fd(&first), err) < 0)

@@ -193,19 +193,28 @@ static void write_full(const struct unpacking *unpacking, const char *path, char
         }
 }
 
-/* A name that nobody has: what is whole is renamed from it. */
-static int make_draft(char ret[DRAFT_SIZE])
+/* A name in apart_fd that nobody has: what is whole is renamed from it. */
+static int begin_draft(struct unpacking *unpacking, char ret[DRAFT_SIZE], cubby_error *err)
 {
         uint64_t number = 0;
+        /* Else a user who may not write there would hear of it when all is written. By
+         * number: the C library's answer would be of the ids of the process. */
+        if (unpacking->apart_fd != unpacking->parent_fd && !unpacking->may_write) {
+                if (syscall(SYS_faccessat2, unpacking->parent_fd, "", W_OK | X_OK,
+                            AT_EACCESS | AT_EMPTY_PATH) < 0)
+                        return failed(unpacking, "making", err);
+                unpacking->may_write = true;
+        }
         if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
-                return -1;
+                return failed(unpacking, "making", err);
         (void)snprintf(ret, DRAFT_SIZE, ".cubby-%016llx", (unsigned long long)number);
         return 0;
 }
 
 /* Moves the draft to its name. */
-static int publish(struct unpacking *unpacking, int dir_fd, const char *draft, cubby_error *err)
+static int publish(struct unpacking *unpacking, const char *draft, cubby_error *err)
 {
+        int dir_fd = unpacking->apart_fd;
         if (renameat(dir_fd, draft, unpacking->parent_fd, unpacking->name) == 0)
                 return 0;
         int problem = errno;
@@ -294,10 +303,13 @@ static int set_facts_at(struct unpacking *unpacking, const char *name,
         struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, time_of(entry->mtime_ns)};
         uid_t uid = 0;
         gid_t gid = 0;
-        int at = unpacking->parent_fd;
-        if (owner_of(unpacking, entry, &uid, &gid) &&
-                fchownat(at, name, uid, gid, AT_SYMLINK_NOFOLLOW) < 0)
-                return failed(unpacking, "giving away", err);
+        int at = unpacking->apart_fd;
+        if (owner_of(unpacking, entry, &uid, &gid)) {
+                if (fchownat(at, name, uid, gid, AT_SYMLINK_NOFOLLOW) < 0)
+                        return failed(unpacking, "giving away", err);
+        } else if (unpacking->has_group) {
+                (void)!fchownat(at, name, (uid_t)-1, unpacking->group, AT_SYMLINK_NOFOLLOW);
+        }
         /* on the host the umask may have its say: no name is followed there */
         if (entry->type != TREE_LINK && !unpacking->options->strict &&
                 fchmodat(at, name, mode_of(unpacking, entry), 0) < 0)
@@ -493,16 +505,8 @@ static int open_content(
         /* With the mode that it is to have, which saves a step for each of many files. */
         mode_t mode = unpacking->options->strict ? 0600 : mode_of(unpacking, entry) & 0777;
         *content = (struct content){.fd = -1, .dir_fd = unpacking->apart_fd};
-        /* Else a user who may not write there would hear of it when all is written. By
-         * number: the C library's answer would be of the ids of the process. */
-        if (unpacking->apart_fd != unpacking->parent_fd && !unpacking->may_write) {
-                if (syscall(SYS_faccessat2, unpacking->parent_fd, "", W_OK | X_OK,
-                            AT_EACCESS | AT_EMPTY_PATH) < 0)
-                        return failed(unpacking, "making", err);
-                unpacking->may_write = true;
-        }
-        if (make_draft(content->draft) < 0)
-                return failed(unpacking, "making", err);
+        if (begin_draft(unpacking, content->draft, err) < 0)
+                return -1;
         content->fd = openat(content->dir_fd, content->draft,
                 O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
         if (content->fd < 0)
@@ -565,11 +569,13 @@ static int put_same(struct unpacking *unpacking, const struct tree_entry *entry,
                 return cubby_error_set(err, CUBBY_E_PROTOCOL,
                         "'%s' would be another name of a file that is not of this copy",
                         unpacking->full);
-        if (make_draft(draft) < 0 || linkat(in, last, unpacking->parent_fd, draft, 0) < 0)
+        if (begin_draft(unpacking, draft, err) < 0)
+                return -1;
+        if (linkat(in, last, unpacking->apart_fd, draft, 0) < 0)
                 return failed(unpacking, "linking", err);
-        int result = publish(unpacking, unpacking->parent_fd, draft, err);
+        int result = publish(unpacking, draft, err);
         /* two names of one file: the rename has left both */
-        (void)unlinkat(unpacking->parent_fd, draft, 0);
+        (void)unlinkat(unpacking->apart_fd, draft, 0);
         return result;
 }
 
@@ -591,9 +597,9 @@ static int put_other(struct unpacking *unpacking, const struct tree_entry *entry
 {
         char draft[DRAFT_SIZE];
         int made = -1;
-        if (make_draft(draft) < 0)
-                return failed(unpacking, "making", err);
-        int at = unpacking->parent_fd;
+        if (begin_draft(unpacking, draft, err) < 0)
+                return -1;
+        int at = unpacking->apart_fd;
         bool device = entry->type == TREE_BLOCK || entry->type == TREE_CHAR;
         if (device && unpacking->options->strict)
                 return leave_out(unpacking, entry, EPERM);
@@ -612,7 +618,7 @@ static int put_other(struct unpacking *unpacking, const struct tree_entry *entry
                 (void)unlinkat(at, draft, 0);
                 return -1;
         }
-        return publish(unpacking, at, draft, err);
+        return publish(unpacking, draft, err);
 }
 
 /* The root as the folder that is there already. */
@@ -664,7 +670,7 @@ static int name_content(struct unpacking *unpacking, cubby_error *err)
 {
         struct content *content = &unpacking->content;
         cubby_error problem = {0};
-        int result = publish(unpacking, content->dir_fd, content->draft, &problem);
+        int result = publish(unpacking, content->draft, &problem);
         if (result < 0 && problem.sys_errno == EBUSY && !unpacking->options->strict)
                 result = write_over(unpacking, &problem);
         if (result == 0)

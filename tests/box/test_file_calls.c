@@ -110,6 +110,16 @@ static void test_streams(void **state)
         assert_int_equal(cubby_file_next(file, back, 10, SOON_MS, &err), 10);
         assert_memory_equal(back, data + 4, 10);
         cubby_file_close(file);
+        /* ... which keeps nobody waiting */
+        cubby_write_options how = CUBBY_INIT(cubby_write_options);
+        how.file.timeout_ms = SOON_MS;
+        for (int i = 0; i < 20; i++) {
+                assert_int_equal(cubby_file_open_read(box, "/f", 0, NULL, &file, &err), 0);
+                cubby_file_close(file);
+                assert_int_equal(
+                        fine(cubby_file_open_write(box, "/g", &how, &file, &err), &err), 0);
+                cubby_file_close(file);
+        }
         cubby_file_close(NULL);
         free(back);
         free(data);

@@ -10,7 +10,9 @@
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -393,6 +395,53 @@ static void test_drafts_elsewhere(void **state)
         assert_int_equal(info.st_gid, group);
 }
 
+/* Also what has no content: a machine that is killed leaves none of it in anybody's way. */
+static void test_all_drafts_elsewhere(void **state)
+{
+        struct world *world = *state;
+        cubby_error err = {0};
+        struct stat info;
+        char path[48];
+        union {
+                struct inotify_event event;
+                char bytes[4096];
+        } events;
+        gid_t group = geteuid() == 0 ? 4242 : getegid();
+        assert_int_equal(mkdirat(world->fd, "drafts", 0700), 0);
+        AUTO_FD int drafts = openat(world->fd, "drafts", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        assert_int_equal(mkdirat(world->from_fd, "d", 0755), 0);
+        make(world->from_fd, "d/f", "content", 0640);
+        assert_int_equal(linkat(world->from_fd, "d/f", world->from_fd, "d/same", 0), 0);
+        assert_int_equal(symlinkat("f", world->from_fd, "d/link"), 0);
+        assert_int_equal(mkfifoat(world->from_fd, "d/fifo", 0600), 0);
+        assert_int_equal(pack(world, "d", false, &err), 0);
+        assert_int_equal(mkdirat(world->to_fd, "d", 0755), 0);
+        assert_int_equal(fchownat(world->to_fd, "d", (uid_t)-1, group, 0), 0);
+        assert_int_equal(fchmodat(world->to_fd, "d", 02755, 0), 0);
+        AUTO_FD int folder = openat(world->to_fd, "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        AUTO_FD int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", folder);
+        assert_true(inotify_add_watch(watch, path, IN_CREATE) >= 0);
+
+        const struct tree_input input = {.next = next, .data = world};
+        AUTO_TREE_READER struct tree_reader reader = {0};
+        tree_reader_init(&reader, &input);
+        const struct unpack_options options = {
+                .folder_fd = world->to_fd, .drafts_fd = drafts, .name = "d"};
+        if (tree_unpack(&options, &reader, &err) < 0)
+                fail_msg("%s", err.message);
+        assert_int_equal(read(watch, &events, sizeof events), -1); /* all was moved there */
+        static const char *const names[] = {"f", "same", "link", "fifo"};
+        for (size_t i = 0; i < 4; i++) {
+                assert_int_equal(fstatat(folder, names[i], &info, AT_SYMLINK_NOFOLLOW), 0);
+                assert_int_equal(info.st_gid, group);
+        }
+        assert_int_equal(fstatat(folder, "same", &info, 0), 0);
+        assert_int_equal(info.st_nlink, 2);
+        AUTO_FD int readable = openat(drafts, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        expect_no_draft(readable);
+}
+
 /* ---- what a stranger may send ---- */
 
 static struct buffer scratch;
@@ -647,6 +696,7 @@ int main(void)
                 cmocka_unit_test_setup_teardown(test_folder_and_file_never_mix, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_folder_without_write_bit, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_drafts_elsewhere, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(test_all_drafts_elsewhere, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_bad_names, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_link_then_file_through_it, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_links_that_were_there, set_up, tear_down),

@@ -79,34 +79,32 @@ bool copy_start(struct shim *shim, struct peer *peer, const struct frame *frame)
         return true;
 }
 
-void copy_pump(struct shim *shim)
-{
-        if (shim->saver == NULL || shim->freeze_sent || shim->phase != PHASE_RUNNING ||
-                connection_queued(&shim->agent) > 0)
-                return;
-        struct stream *stream = stream_open(shim, NULL, 0, STREAM_OWN);
-        if (stream == NULL || !guest_send(shim, FRAME_FREEZE, 0, stream->id, NULL, 0) ||
-                connection_flush(&shim->agent) < 0 || connection_queued(&shim->agent) > 0) {
-                copy_fail(shim, CUBBY_E_BUSY, "the agent takes no requests");
-                return;
-        }
-        stream->reply = FRAME_FROZEN;
-        shim->freeze_sent = true;
-}
-
-/* Past the lines: what waits there is for later. */
-static void send_thaw(struct shim *shim)
+/* Past the lines: what waits there is for later. False: nothing of it was sent. */
+static bool send_past(struct shim *shim, uint16_t type, uint16_t reply)
 {
         AUTO_BUFFER struct buffer out;
         buffer_init(&out, 256);
         struct stream *stream = stream_open(shim, NULL, 0, STREAM_OWN);
         if (stream == NULL)
-                return;
-        stream->reply = FRAME_THAWED;
-        if (!frame_append(&out, FRAME_THAW, 0, shim->session, stream->id, NULL, 0) ||
-                send(shim->agent.fd, out.data, out.size, MSG_DONTWAIT | MSG_NOSIGNAL) !=
+                return false;
+        stream->reply = reply;
+        if (frame_append(&out, type, 0, shim->session, stream->id, NULL, 0) &&
+                send(shim->agent.fd, out.data, out.size, MSG_DONTWAIT | MSG_NOSIGNAL) ==
                         (ssize_t)out.size)
-                end_kill(shim, "vmm-died", "the box could not be thawed");
+                return true;
+        stream_end(shim, stream);
+        return false;
+}
+
+/* A FREEZE that waited in the line would freeze a box that nobody thaws any more. */
+void copy_pump(struct shim *shim)
+{
+        if (shim->saver == NULL || shim->freeze_sent || shim->phase != PHASE_RUNNING ||
+                connection_queued(&shim->agent) > 0)
+                return;
+        shim->freeze_sent = send_past(shim, FRAME_FREEZE, FRAME_FROZEN);
+        if (!shim->freeze_sent)
+                copy_fail(shim, CUBBY_E_BUSY, "the agent takes no requests");
 }
 
 static void go_on(struct shim *shim)
@@ -127,8 +125,8 @@ static void go_on(struct shim *shim)
         cubby_error_clear(&error);
         if (still && shim->engine->unpause(shim->machine, &error) < 0)
                 end_kill(shim, "vmm-died", error.message);
-        else if (frozen)
-                send_thaw(shim);
+        else if (frozen && !send_past(shim, FRAME_THAW, FRAME_THAWED))
+                end_kill(shim, "vmm-died", "the box could not be thawed");
 }
 
 void copy_fail(struct shim *shim, int code, const char *text)

@@ -36,8 +36,8 @@ static size_t fill_poll(struct shim *shim, struct pollfd *fds, int64_t now_ms)
 {
         bool gone = shim->phase == PHASE_GONE;
         fds[POLL_SIGNAL] = (struct pollfd){.fd = shim->signal_fd, .events = POLLIN};
-        fds[POLL_LISTEN] = (struct pollfd){
-                .fd = now_ms < shim->accept_ms ? -1 : shim->listen_fd, .events = POLLIN};
+        bool full = now_ms < shim->accept_ms || shim->peer_count >= PEERS_MAX;
+        fds[POLL_LISTEN] = (struct pollfd){.fd = full ? -1 : shim->listen_fd, .events = POLLIN};
         fds[POLL_AGENT] = (struct pollfd){
                 .fd = gone || shim->agent_closed ? -1 : shim->agent.fd, .events = POLLIN};
         if (!gone && !shim->freeze_sent && connection_queued(&shim->agent) > 0)

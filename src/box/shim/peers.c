@@ -28,16 +28,18 @@ static bool may_connect(const struct shim *shim, int fd)
                 (peer.uid == 0 || peer.uid == shim->client_uid);
 }
 
+/* Those beyond the ceiling wait in the socket's line: closed, they would take the box for
+ * one that has ended. */
 void peers_accept(struct shim *shim)
 {
-        for (;;) {
+        while (shim->peer_count < PEERS_MAX) {
                 AUTO_FD int fd = accept4(shim->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
                 if (fd < 0) {
                         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
                                 shim->accept_ms = deadline_after_ms(ACCEPT_PAUSE_MS);
                         return;
                 }
-                if (!may_connect(shim, fd) || shim->peer_count >= PEERS_MAX)
+                if (!may_connect(shim, fd))
                         continue;
                 struct peer *peer = calloc(1, sizeof *peer);
                 if (peer == NULL)
@@ -282,6 +284,10 @@ static enum verdict take_frame(struct shim *shim, struct peer *peer, const struc
                         attach_close(peer, attach);
                         return TAKEN;
                 }
+                bool is_told = frame->type == FRAME_SIGNAL || frame->type == FRAME_RESIZE;
+                if (is_told && peer != shim->saver && shim->command.stream != NULL &&
+                        guest_is_full(shim))
+                        return HELD;
                 return attach_frame(shim, attach, frame) ? TAKEN : BAD;
         }
         struct stream *stream = stream_of_peer(peer, frame->stream);

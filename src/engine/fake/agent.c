@@ -295,8 +295,9 @@ static int pump(struct agent *agent)
 {
         int64_t now = clock_monotonic_ms();
         int64_t next = DEADLINE_NEVER;
-        bool more = !agent->frozen && agent->out.size <= OUT_SOFT &&
-                fake_files_pump(agent->files, send_file, agent);
+        /* what has no room now has some when that is sent, and nobody else says so */
+        bool more = !agent->frozen &&
+                (agent->out.size > OUT_SOFT || fake_files_pump(agent->files, send_file, agent));
         for (size_t i = 0; i < JOBS_MAX; i++) {
                 struct job *job = &agent->jobs[(agent->next_job + i) % JOBS_MAX];
                 if (job->stream == 0 || agent->frozen)
