@@ -106,7 +106,7 @@ def check_env(env: Mapping[str, str] | None) -> None:
 
 
 def timeout_text(timeout: float) -> str:
-    return f"Error: command timed out after {timeout:g} seconds"
+    return f"Error: command timed out after {timeout:.15g} seconds"
 
 
 def output_text(result: Result, timeout: float | None) -> str:
@@ -169,21 +169,20 @@ class CubbySandbox(SandboxBase):
 
     def download_file(self, path: str) -> bytes:
         guard(path)
-        inside = "/" + path.replace("\\", "/").lstrip("/")
+        inside = "/" + path.lstrip("/")  # a backslash is part of a name
         if inside != DOWNLOAD_PREFIX and not inside.startswith(DOWNLOAD_PREFIX + "/"):
             raise DeniedError(f"only {DOWNLOAD_PREFIX} and below can be downloaded: "
                               f"{path!a:.200}", sys_errno=errno.EACCES)
-        where = "/" + path.lstrip("/")
         try:
             # One byte more than allowed, so that a file that grows is noticed too.
-            data = self.box.read(where, 0, DOWNLOAD_MAX + 1)
+            data = self.box.read(inside, 0, DOWNLOAD_MAX + 1)
         except OSError:
             raise
         except errors.Error as problem:
-            raise errors.SystemCallError(f"{where!a:.200} cannot be read: {problem}",
+            raise errors.SystemCallError(f"{inside!a:.200} cannot be read: {problem}",
                                          sys_errno=problem.sys_errno or errno.EIO) from problem
         if len(data) > DOWNLOAD_MAX:
-            raise errors.SystemCallError(f"{where!a:.200} is larger than {DOWNLOAD_MAX} bytes",
+            raise errors.SystemCallError(f"{inside!a:.200} is larger than {DOWNLOAD_MAX} bytes",
                                          sys_errno=errno.EFBIG)
         return data
 
