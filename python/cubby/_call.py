@@ -87,13 +87,19 @@ class _Workers:
         self.lock = threading.Lock()
         self.idle: list[queue.SimpleQueue[_Job]] = []
 
-    def start(self, job: _Job) -> None:
+    def start(self, job: _Job) -> bool:
+        """False where no thread can be made: at the end of the interpreter, for one."""
         with self.lock:
             inbox = self.idle.pop() if self.idle else None
         if inbox is None:
             inbox = queue.SimpleQueue()
-            threading.Thread(target=self._work, args=(inbox,), name="cubby", daemon=True).start()
+            thread = threading.Thread(target=self._work, args=(inbox,), name="cubby", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
         inbox.put(job)
+        return True
 
     def _work(self, inbox: queue.SimpleQueue[_Job]) -> None:
         while True:
@@ -124,7 +130,8 @@ def waiting(call: Callable[[], T], undo: Callable[[T], Any] | None = None) -> T:
         return call()
     job = _Job(call, undo)
     try:
-        _workers.start(job)
+        if not _workers.start(job):
+            return call()  # then Ctrl-C waits for it
         job.done.acquire()
     except BaseException:
         job.abandon()
@@ -153,7 +160,8 @@ async def in_thread(function: Callable[..., T], *args: Any, **options: Any) -> T
     context = contextvars.copy_context()
     job = _Job(lambda: context.run(function, *args, **options), _give_back)
     job.notify = notify
-    _workers.start(job)
+    if not _workers.start(job):
+        raise StateError("no thread can be made for the call")
     try:
         await future
     except BaseException:

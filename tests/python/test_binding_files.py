@@ -338,16 +338,21 @@ def test_copies(box, tmp_path):
     box.copy_to("/tmp/py/tree/sub/file", box, "/tmp/py/again")
     assert box.read("/tmp/py/again") == b"x" * 1000
     assert all(len(counts) == 3 for counts in told)
-
-    def late(done, total, files):
-        raise ZeroDivisionError  # also of a copy that is done before it is noticed
-
-    with pytest.raises(ZeroDivisionError):
-        box.copy_in(tmp_path / "tree/sub/file", "/tmp/py/small", progress=late)
     with pytest.raises(FileNotFoundError):
         box.copy_in(tmp_path / "nosuch", "/tmp/py")
     with pytest.raises(FileNotFoundError):
         box.copy_out("/tmp/py/nosuch", tmp_path)
+
+
+def test_an_error_in_the_last_call_of_progress_is_raised():
+    """Of a copy that was done before it could be noticed."""
+    from cubby import files
+
+    def broken(*_):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), files._Copy(progress=broken) as copy:
+        assert copy._go_on(None, 1, 1, 1) is False
 
 
 def test_a_copy_ends_when_it_is_told_to(box, tmp_path):

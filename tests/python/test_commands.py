@@ -404,6 +404,23 @@ def test_what_fails_when_it_is_given_back(fake):  # noqa: F811
         assert fake.run(["echo", "on"]).text == "on\n"
 
 
+def test_where_no_thread_can_be_made(fake, monkeypatch):  # noqa: F811
+    """At the end of the interpreter, from 3.12 on, say in a program's own atexit."""
+    from cubby import _call
+
+    def start(_):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    async def on_a_thread():
+        await package.in_thread(fake.ping)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(_call, "_workers", _call._Workers())
+    assert fake.run(["echo", "last"]).text == "last\n"
+    with pytest.raises(package.StateError):
+        asyncio.run(on_a_thread())
+
+
 # ------------------------------------------------------------------- Ctrl-C --
 
 @pytest.mark.parametrize("wait", [
