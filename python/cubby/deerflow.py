@@ -162,7 +162,7 @@ class CubbySandbox(SandboxBase):
         return self.box.read_lines(path, start_line or 0, end_line or 0)
 
     def write_file(self, path: str, content: str, append: bool = False) -> None:
-        self.box.write(guard(path), content.encode("utf-8", "surrogateescape"), append=append)
+        self.box.write(guard(path), content, append=append)
 
     def update_file(self, path: str, content: bytes) -> None:
         self.box.write(guard(path), content)
@@ -223,6 +223,13 @@ class PatternProblem(errors.PatternError, re.error):
         self.msg = problem.message
         self.pattern = pattern
         self.pos = problem.position
+        before = pattern[:problem.position]
+        self.lineno = before.count("\n") + 1
+        self.colno = len(before) - before.rfind("\n")
+
+    def __reduce__(self) -> Any:
+        return PatternProblem, (errors.PatternError(self.message, position=self.position),
+                                self.pattern)
 
 
 def settings_of(config: Any) -> dict[str, Any]:

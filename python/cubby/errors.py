@@ -32,7 +32,8 @@ class Error(Exception):
         return self.message
 
     def __reduce__(self) -> Any:
-        return (_again, (type(self), self.message, self.sys_errno, self.code, self.position))
+        return (_again, (type(self), self.message, self.sys_errno, self.code, self.position),
+                self.__dict__)  # counts, a result
 
 
 def _again(kind: type[Error], message: str, sys_errno: int, code: str,
