@@ -245,7 +245,7 @@ _BY_ERRNO: dict[tuple[str, int], type[Error]] = {
     ("CLOSED", numbers.EPIPE): PipeError,
     ("SYSTEM", numbers.EPIPE): PipeError,
     **{("INVALID", number): SystemCallError for number in
-       (numbers.ELOOP, numbers.ENAMETOOLONG, numbers.ENOTEMPTY, numbers.E2BIG)},
+       (numbers.ELOOP, numbers.ENAMETOOLONG, numbers.ENOTEMPTY, numbers.E2BIG, numbers.EXDEV)},
 }
 
 

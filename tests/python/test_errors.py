@@ -20,6 +20,7 @@ ROWS = [
     ("INVALID", errno.ELOOP, OSError, errno.ELOOP),
     ("INVALID", errno.ENAMETOOLONG, OSError, errno.ENAMETOOLONG),
     ("INVALID", errno.ENOTEMPTY, OSError, errno.ENOTEMPTY),
+    ("INVALID", errno.EXDEV, OSError, errno.EXDEV),
     ("INVALID", errno.E2BIG, OSError, errno.E2BIG),
     ("NOT_FOUND", errno.ENOENT, FileNotFoundError, errno.ENOENT),
     ("NOT_FOUND", 0, FileNotFoundError, errno.ENOENT),
