@@ -572,7 +572,7 @@ CUBBY_API int cubby_pool_drain(
  * is one of its image and sizes: a machine that was booted once, warmed up and
  * saved. The first box of an image boots, and the template is made beside it.
  * A spare is such a clone that waits, stopped, for its owner: cubby_box_create
- * takes it, cubby_box_start makes it the box within a millisecond or two.
+ * takes it, cubby_box_start lets it go on as the box.
  */
 typedef struct cubby_template_info {
         char *key; /* 64 hex digits */

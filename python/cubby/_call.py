@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import ctypes
 import math
@@ -59,7 +60,8 @@ class _Job:
 
     def take_back(self) -> None:
         if self.problem is None and self.undo is not None:
-            self.undo(self.value)
+            with contextlib.suppress(Exception):  # nobody is left to hear of it
+                self.undo(self.value)
 
     def abandon(self) -> None:
         """Nobody wants the result any more: it is undone, now or when it is there."""
@@ -85,13 +87,19 @@ class _Workers:
         self.lock = threading.Lock()
         self.idle: list[queue.SimpleQueue[_Job]] = []
 
-    def start(self, job: _Job) -> None:
+    def start(self, job: _Job) -> bool:
+        """False where no thread can be made: at the end of the interpreter, for one."""
         with self.lock:
             inbox = self.idle.pop() if self.idle else None
         if inbox is None:
             inbox = queue.SimpleQueue()
-            threading.Thread(target=self._work, args=(inbox,), name="cubby", daemon=True).start()
+            thread = threading.Thread(target=self._work, args=(inbox,), name="cubby", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
         inbox.put(job)
+        return True
 
     def _work(self, inbox: queue.SimpleQueue[_Job]) -> None:
         while True:
@@ -122,7 +130,8 @@ def waiting(call: Callable[[], T], undo: Callable[[T], Any] | None = None) -> T:
         return call()
     job = _Job(call, undo)
     try:
-        _workers.start(job)
+        if not _workers.start(job):
+            return call()  # then Ctrl-C waits for it
         job.done.acquire()
     except BaseException:
         job.abandon()
@@ -133,7 +142,8 @@ def waiting(call: Callable[[], T], undo: Callable[[T], Any] | None = None) -> T:
 
 async def in_thread(function: Callable[..., T], *args: Any, **options: Any) -> T:
     """Any call of this package on a thread of its own, for asyncio programs:
-    `text = await cubby.in_thread(box.read_text, "/etc/hosts")`. Cancelling abandons it."""
+    `text = await cubby.in_thread(box.read_text, "/etc/hosts")`. Cancelling abandons it: it
+    runs on, and what it returns is closed (a stream publishes nothing; a box goes on)."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
 
@@ -148,9 +158,10 @@ async def in_thread(function: Callable[..., T], *args: Any, **options: Any) -> T
             pass  # the loop was closed in between
 
     context = contextvars.copy_context()
-    job = _Job(lambda: context.run(function, *args, **options), _close)
+    job = _Job(lambda: context.run(function, *args, **options), _give_back)
     job.notify = notify
-    _workers.start(job)
+    if not _workers.start(job):
+        raise StateError("no thread can be made for the call")
     try:
         await future
     except BaseException:
@@ -160,10 +171,12 @@ async def in_thread(function: Callable[..., T], *args: Any, **options: Any) -> T
     return result
 
 
-def _close(value: Any) -> None:
-    close = getattr(value, "close", None)
-    if callable(close):
-        close()
+def _give_back(value: Any) -> None:
+    for name in ("discard", "close"):  # the first: closing a stream would publish it
+        end = getattr(value, name, None) if isinstance(value, Owner) else None
+        if callable(end):
+            end()
+            return
 
 
 # ------------------------------------------------------------------ handles --
@@ -183,7 +196,8 @@ class Handle:
             parent.hold()
         self._users = 0
         self._closed = False
-        self._lock = threading.Lock()
+        # The collector may free a handle, and so leave this one, inside of a call here.
+        self._lock = threading.RLock()
         self.owner_pid = os.getpid()
 
     def _parents(self) -> list[Handle]:
@@ -286,6 +300,18 @@ def free_with(name: str) -> Callable[[int], None]:
     return free
 
 
+def descriptor(handle: Handle, function: Any) -> int:
+    """The file descriptor of a handle, -1 when it is closed."""
+    try:
+        pointer = handle.enter()
+    except ClosedError:
+        return -1
+    try:
+        return int(function(pointer))
+    finally:
+        handle.leave()
+
+
 # -------------------------------------------------------------- conversions --
 
 def text_in(value: str | bytes | None, what: str) -> bytes | None:
@@ -304,6 +330,22 @@ def text_in(value: str | bytes | None, what: str) -> bytes | None:
     if b"\0" in data:
         raise InvalidError(f"{what} has a NUL in it: {value!a:.100}")
     return data
+
+
+def bytes_in(value: Any, what: str) -> bytes:
+    """Bytes of what has bytes; a text as UTF-8."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        try:
+            return value.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise InvalidError(f"{what} has characters that are none") from None
+    try:
+        return memoryview(value).tobytes()
+    except TypeError:
+        raise TypeError(f"{what} must be bytes or a text, not "
+                        f"{type(value).__name__}") from None
 
 
 def path_in(value: Path, what: str = "the path") -> bytes:

@@ -52,7 +52,10 @@ def candidates() -> list[str]:
     if named:
         return [named]
     inside = Path(__file__).resolve().parent / "lib" / SONAME
-    return [*([str(inside)] if inside.exists() else []), SONAME, f"/usr/local/lib/{SONAME}"]
+    # By its name the loader finds it once ldconfig has run; `make install` alone puts it there:
+    folders = (f"/usr/local/lib/{platform.machine()}-linux-gnu", "/usr/local/lib")
+    return [*([str(inside)] if inside.exists() else []), SONAME,
+            *[f"{folder}/{SONAME}" for folder in folders]]
 
 
 def load() -> Library:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _abi
-from ._call import (Handle, count_in, free_with, in_thread, milliseconds, options, pairs,
-                    string_list, take_string, text_in, text_out, waiting)
+from ._call import (Handle, bytes_in, count_in, free_with, in_thread, milliseconds, options,
+                    pairs, string_list, take_string, text_in, text_out, waiting)
 from ._library import lib
 from .commands import Command, Exec, Result, exec_options, open_exec, run, run_async
 from .errors import Error, TimedOutError, from_struct
@@ -277,24 +277,33 @@ class Box(Files):
         given = exec_options(command, **how)
         return open_exec(self._handle, lib.cubby_exec_start, ctypes.byref(given))
 
-    def run(self, command: Command, input: bytes | None = None, **how: Any) -> Result:
+    def run(self, command: Command, input: bytes | str | None = None, **how: Any) -> Result:
         """Runs a command to its end; at most 8 MiB of each stream are kept. Ctrl-C kills
-        it. Keywords as for exec."""
-        return run(self.exec(command, stdin=input is not None, **how), input)
+        it. Keywords as for exec, but stdin and detach."""
+        data = _whole(input, how)
+        return run(self.exec(command, stdin=data is not None, **how), data)
 
     async def exec_async(self, command: Command, **how: Any) -> Exec:
         """The same for `async for`; the loop waits on the command's descriptor."""
         return await in_thread(self.exec, command, **how)
 
-    async def run_async(self, command: Command, input: bytes | None = None,
+    async def run_async(self, command: Command, input: bytes | str | None = None,
                         **how: Any) -> Result:
         """Cancelling it kills the command."""
-        running = await self.exec_async(command, stdin=input is not None, **how)
-        return await run_async(running, input)
+        data = _whole(input, how)
+        running = await self.exec_async(command, stdin=data is not None, **how)
+        return await run_async(running, data)
 
     def attach(self, replay: bool = False) -> Exec:
         """The channels of the box's own command, with `replay` what is kept of them first."""
         return open_exec(self._handle, lib.cubby_box_attach, replay)
+
+
+def _whole(given: bytes | str | None, how: Mapping[str, Any]) -> bytes | None:
+    """The input of a command that is run to its end."""
+    if "stdin" in how or "detach" in how:
+        raise TypeError("`stdin` and `detach` are for exec; run takes `input` and waits")
+    return None if given is None else bytes_in(given, "the input")
 
 
 def box_handle(pointer: int | None, parent: Handle) -> Handle:

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from . import _abi
-from ._call import (SLICE, Handle, Owner, free_with, in_thread, milliseconds, options, pairs,
-                    string_list, text_in, waiting)
+from ._call import (SLICE, Handle, Owner, bytes_in, count_in, descriptor, free_with, in_thread,
+                    milliseconds, options, pairs, string_list, text_in, waiting)
 from ._library import lib
 from .errors import CommandFailed, InvalidError, PipeError, TimedOutError, from_struct
 
+SIZE_MAX = 65535  # rows or columns of a terminal
 KEPT = 8 << 20  # bytes of each stream that `run` keeps, as cubby_exec_run
 POSIX_NAME = "[A-Za-z_][A-Za-z0-9_]*"
 
@@ -106,8 +107,9 @@ def exec_options(command: Command, *, env: Mapping[str, str | bytes] | None = No
     return options(
         _abi.ExecOptions, argv=string_list(arguments(command), "an argument"),
         env=pairs(env, "the environment"), workdir=text_in(workdir, "the working directory"),
-        user=text_in(user, "the user"), tty=tty, rows=rows, columns=columns, open_stdin=stdin,
-        detach=detach, timeout_ms=milliseconds(timeout, 0))
+        user=text_in(user, "the user"), tty=tty, rows=count_in(rows, "rows", 0, SIZE_MAX),
+        columns=count_in(columns, "columns", 0, SIZE_MAX), open_stdin=stdin, detach=detach,
+        timeout_ms=milliseconds(timeout, 0))
 
 
 class _Collector:
@@ -168,8 +170,8 @@ class Exec(Owner):
     # -- reading
 
     def fileno(self) -> int:
-        """Readable when there may be an event, for a poll loop of one's own."""
-        return int(lib.cubby_exec_fd(self._handle.pointer)) if not self.closed else -1
+        """Readable when there may be an event, for a poll loop of one's own; -1 when closed."""
+        return descriptor(self._handle, lib.cubby_exec_fd)
 
     @property
     def pid(self) -> int:
@@ -205,11 +207,12 @@ class Exec(Owner):
 
     def _wait(self, seconds: float) -> None:
         """Until there may be an event. Python's poll, so that Ctrl-C ends it at once."""
-        self._handle.enter()
+        pointer = self._handle.enter()
         try:
             if self._poll is None:
-                self._poll = select.poll()
-                self._poll.register(self.fileno(), select.POLLIN)
+                poll = select.poll()
+                poll.register(int(lib.cubby_exec_fd(pointer)), select.POLLIN)
+                self._poll = poll
             self._poll.poll(seconds * 1000)
         finally:
             self._handle.leave()
@@ -243,16 +246,17 @@ class Exec(Owner):
                 if not ready.done():
                     ready.set_result(None)
 
-            self._handle.enter()
-            fd = self.fileno()
-            loop.add_reader(fd, wake)
-            # The library looks at its own deadlines only when it is called.
-            timer = loop.call_later(SLICE, wake)
+            fd = int(lib.cubby_exec_fd(self._handle.enter()))
             try:
-                await ready
+                loop.add_reader(fd, wake)
+                # The library looks at its own deadlines only when it is called.
+                timer = loop.call_later(SLICE, wake)
+                try:
+                    await ready
+                finally:
+                    timer.cancel()
+                    loop.remove_reader(fd)
             finally:
-                timer.cancel()
-                loop.remove_reader(fd)
                 self._handle.leave()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
@@ -268,29 +272,32 @@ class Exec(Owner):
 
     # -- the other way
 
-    def write(self, data: bytes, timeout: float | None = None) -> None:
-        """All of `data` to stdin; BrokenPipeError when the command does not read any more,
-        TimeoutError when it does not read in time."""
+    def write(self, data: bytes | str, timeout: float | None = None) -> None:
+        """All of `data` (a text as UTF-8) to stdin; BrokenPipeError when the command does not
+        read any more, TimeoutError when it does not read in time."""
         end = None if timeout is None else time.monotonic() + timeout
-        at = 0
-        while at < len(data):
-            at += waiting(lambda: self.write_some(data, at, SLICE))
-            if at < len(data) and end is not None and time.monotonic() >= end:
+        content, at = bytes_in(data, "the input"), 0
+        while at < len(content):
+            at += waiting(lambda: self.write_some(content, at, SLICE))
+            if at < len(content) and end is not None and time.monotonic() >= end:
                 raise TimedOutError(f"the command did not read its input within {timeout} s")
 
     def write_some(self, data: bytes, offset: int = 0, timeout: float = 0.0) -> int:
         """Of `data` behind `offset` what there is room for; 0 when there is none in time."""
-        start = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
+        content = bytes_in(data, "the input")
+        count_in(offset, "offset", 0, len(content))
+        start = ctypes.cast(ctypes.c_char_p(content), ctypes.c_void_p).value or 0
         try:
-            return self._handle.call(lib.cubby_exec_write, start + offset, len(data) - offset,
+            return self._handle.call(lib.cubby_exec_write, start + offset, len(content) - offset,
                                      int(timeout * 1000))
         except TimedOutError:
             return 0
 
-    async def write_async(self, data: bytes) -> None:
-        at = 0
-        while at < len(data):
-            at += self.write_some(data, at) or await in_thread(self.write_some, data, at, SLICE)
+    async def write_async(self, data: bytes | str) -> None:
+        content, at = bytes_in(data, "the input"), 0
+        while at < len(content):
+            at += (self.write_some(content, at) or
+                   await in_thread(self.write_some, content, at, SLICE))
 
     def close_stdin(self) -> None:
         self._handle.call(lib.cubby_exec_close_stdin)
@@ -299,7 +306,8 @@ class Exec(Owner):
         self._handle.call(lib.cubby_exec_signal, int(number))
 
     def resize(self, rows: int, columns: int) -> None:
-        self._handle.call(lib.cubby_exec_resize, rows, columns)
+        self._handle.call(lib.cubby_exec_resize, count_in(rows, "rows", 1, SIZE_MAX),
+                          count_in(columns, "columns", 1, SIZE_MAX))
 
 
 def open_exec(box: Handle, function: Any, *given: Any) -> Exec:

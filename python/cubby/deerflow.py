@@ -106,7 +106,7 @@ def check_env(env: Mapping[str, str] | None) -> None:
 
 
 def timeout_text(timeout: float) -> str:
-    return f"Error: command timed out after {timeout:g} seconds"
+    return f"Error: command timed out after {timeout:.15g} seconds"
 
 
 def output_text(result: Result, timeout: float | None) -> str:
@@ -162,28 +162,27 @@ class CubbySandbox(SandboxBase):
         return self.box.read_lines(path, start_line or 0, end_line or 0)
 
     def write_file(self, path: str, content: str, append: bool = False) -> None:
-        self.box.write(guard(path), content.encode("utf-8", "surrogateescape"), append=append)
+        self.box.write(guard(path), content, append=append)
 
     def update_file(self, path: str, content: bytes) -> None:
         self.box.write(guard(path), content)
 
     def download_file(self, path: str) -> bytes:
         guard(path)
-        inside = "/" + path.replace("\\", "/").lstrip("/")
+        inside = "/" + path.lstrip("/")  # a backslash is part of a name
         if inside != DOWNLOAD_PREFIX and not inside.startswith(DOWNLOAD_PREFIX + "/"):
             raise DeniedError(f"only {DOWNLOAD_PREFIX} and below can be downloaded: "
                               f"{path!a:.200}", sys_errno=errno.EACCES)
-        where = "/" + path.lstrip("/")
         try:
             # One byte more than allowed, so that a file that grows is noticed too.
-            data = self.box.read(where, 0, DOWNLOAD_MAX + 1)
+            data = self.box.read(inside, 0, DOWNLOAD_MAX + 1)
         except OSError:
             raise
         except errors.Error as problem:
-            raise errors.SystemCallError(f"{where!a:.200} cannot be read: {problem}",
+            raise errors.SystemCallError(f"{inside!a:.200} cannot be read: {problem}",
                                          sys_errno=problem.sys_errno or errno.EIO) from problem
         if len(data) > DOWNLOAD_MAX:
-            raise errors.SystemCallError(f"{where!a:.200} is larger than {DOWNLOAD_MAX} bytes",
+            raise errors.SystemCallError(f"{inside!a:.200} is larger than {DOWNLOAD_MAX} bytes",
                                          sys_errno=errno.EFBIG)
         return data
 
@@ -224,6 +223,13 @@ class PatternProblem(errors.PatternError, re.error):
         self.msg = problem.message
         self.pattern = pattern
         self.pos = problem.position
+        before = pattern[:problem.position]
+        self.lineno = before.count("\n") + 1
+        self.colno = len(before) - before.rfind("\n")
+
+    def __reduce__(self) -> Any:
+        return PatternProblem, (errors.PatternError(self.message, position=self.position),
+                                self.pattern)
 
 
 def settings_of(config: Any) -> dict[str, Any]:

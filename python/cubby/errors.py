@@ -32,7 +32,8 @@ class Error(Exception):
         return self.message
 
     def __reduce__(self) -> Any:
-        return (_again, (type(self), self.message, self.sys_errno, self.code, self.position))
+        return (_again, (type(self), self.message, self.sys_errno, self.code, self.position),
+                self.__dict__)  # counts, a result
 
 
 def _again(kind: type[Error], message: str, sys_errno: int, code: str,
@@ -244,7 +245,7 @@ _BY_ERRNO: dict[tuple[str, int], type[Error]] = {
     ("CLOSED", numbers.EPIPE): PipeError,
     ("SYSTEM", numbers.EPIPE): PipeError,
     **{("INVALID", number): SystemCallError for number in
-       (numbers.ELOOP, numbers.ENAMETOOLONG, numbers.ENOTEMPTY, numbers.E2BIG)},
+       (numbers.ELOOP, numbers.ENAMETOOLONG, numbers.ENOTEMPTY, numbers.E2BIG, numbers.EXDEV)},
 }
 
 

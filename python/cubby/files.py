@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _abi
-from ._call import (SLICE, Handle, Owner, Path, count_in, free_with, milliseconds, options,
-                    path_in, text_in, text_out, waiting)
+from ._call import (SLICE, Handle, Owner, Path, bytes_in, count_in, descriptor, free_with,
+                    milliseconds, options, path_in, text_in, text_out, waiting)
 from ._library import lib
 from .errors import BusyError, ClosedError, Error, InvalidError, PatternError, TimedOutError
 
@@ -134,18 +134,18 @@ class FileStream(Owner, io.RawIOBase):
         return got
 
     def write(self, data: Any) -> int:
+        """All of it, unlike other raw streams."""
         if not self._writing:
             raise io.UnsupportedOperation("the stream is for reading")
-        piece = bytes(memoryview(data).cast("B")[:STREAM_PIECE])
-        if not piece:
-            return 0
+        view = memoryview(data).cast("B")
+        done = 0
+        while done < len(view):
+            done += self._put(bytes(view[done:done + STREAM_PIECE]))
+        return done
+
+    def _put(self, piece: bytes) -> int:
         return self._slices(lambda ms: self._handle.call(lib.cubby_file_put, piece, len(piece),
                                                          ms))
-
-    def writeall(self, data: bytes) -> None:
-        view = memoryview(data).cast("B")
-        while view:
-            view = view[self.write(view):]
 
     def commit(self) -> None:
         """Publishes what was written; close does it too."""
@@ -186,7 +186,7 @@ class Watch(Owner):
         self.close()
 
     def fileno(self) -> int:
-        return int(lib.cubby_watch_fd(self._handle.pointer)) if not self.closed else -1
+        return descriptor(self._handle, lib.cubby_watch_fd)
 
     def next_event(self, timeout: float | None = None) -> WatchEvent:
         """TimeoutError when nothing happens in time."""
@@ -309,10 +309,8 @@ class Files(Owner):
               timeout: float | None = None) -> None:
         """Replaces the file as a whole (or appends): after a failure the old content is
         there. A text is written as UTF-8. Mode and owner of an existing file are kept."""
-        if isinstance(data, str):
-            data = data.encode("utf-8", "surrogateescape")
+        content = bytes_in(data, "the content")
         given = _write_options(append, parents, exclusive, sync, mode, owner, user, timeout)
-        content = data if isinstance(data, bytes) else bytes(data)
         self._patient(timeout, lib.cubby_file_write, path_in(path), content, len(content),
                       ctypes.byref(given))
 
@@ -320,9 +318,10 @@ class Files(Owner):
              parents: bool = True, exclusive: bool = False, sync: bool = True,
              mode: int | None = None, owner: str | None = None, user: str | None = None,
              timeout: float | None = None) -> FileStream:
-        """A stream of bytes, to read ("r") or to write ("w")."""
-        if how not in ("r", "w"):
+        """A stream of bytes, to read ("r", "rb") or to write ("w", "wb")."""
+        if how not in ("r", "w", "rb", "wb"):
             raise InvalidError(f"how a file is opened is 'r' or 'w': {how!a:.20}")
+        how = how[0]
         pointer, free = ctypes.c_void_p(), free_with("cubby_file_close")
 
         def undo(_: int) -> None:
@@ -355,7 +354,7 @@ class Files(Owner):
               user: str | None = None, timeout: float | None = None) -> None:
         given = _file(user, timeout)
         self._patient(timeout, lib.cubby_file_make_folder, path_in(path),
-                      count_in(mode, "mode", 0, 0o7777), parents, ctypes.byref(given))
+                      count_in(mode, "mode", 1, 0o7777), parents, ctypes.byref(given))
 
     # -- search
 
@@ -416,8 +415,8 @@ class Files(Owner):
 
     def copy_in(self, host_path: Path, path: Path, **how: Any) -> None:
         """A file or tree of the host into the box, by the rules of `docker cp`. Keywords:
-        archive (keep uid and gid), follow (a link as source), owner, user, timeout,
-        progress(bytes, total, files), which ends the copy when it returns False."""
+        archive (keep uid and gid), follow (a link as source), owner, user, timeout (None:
+        none), progress(bytes, total, files), which ends the copy when it returns False."""
         source, target = path_in(host_path, "the host's path"), path_in(path)
         with _Copy(**how) as copy:
             copy.wait(lambda given: self._handle.call(lib.cubby_copy_in, source, target, given))
@@ -484,10 +483,8 @@ class _Copy:
         return self
 
     def __exit__(self, kind: Any, problem: Any, _: Any) -> None:
-        if kind is None:
-            return
         self._ended = True
-        if self._problem is not None and isinstance(problem, Error):
+        if self._problem is not None and (kind is None or isinstance(problem, Error)):
             raise self._problem from None
 
 
@@ -496,7 +493,7 @@ def _write_options(append: bool, parents: bool, exclusive: bool, sync: bool, mod
                    timeout: float | None) -> _abi.WriteOptions:
     return options(_abi.WriteOptions, file=_file(user, timeout), append=append,
                    no_parents=not parents, exclusive=exclusive, no_sync=not sync,
-                   mode=-1 if mode is None else count_in(mode, "mode", 0, 0o7777),
+                   mode=-1 if mode is None else count_in(mode, "mode", 1, 0o7777),
                    owner=text_in(owner, "the owner"))
 
 

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import _abi
-from ._call import (Handle, Owner, Path, free_with, milliseconds, options, take_string, text_in,
-                    text_out, waiting)
+from ._call import (Handle, Owner, Path, count_in, free_with, milliseconds, options, take_string,
+                    text_in, text_out, waiting)
 from ._library import lib
 from .box import Box, BoxInfo, box_handle, box_info, box_options
 from .errors import Error, from_struct
@@ -286,7 +286,8 @@ class Cubby(Owner):
 
     def set_spares(self, image: str, count: int, **how: Any) -> None:
         """How many ready boxes of these options wait for an owner."""
-        self._handle.wait(lib.cubby_spares_set, ctypes.byref(box_options(image, **how)), count)
+        self._handle.wait(lib.cubby_spares_set, ctypes.byref(box_options(image, **how)),
+                          count_in(count, "count", 0, (1 << 32) - 1))
 
     # -- upkeep
 
@@ -306,7 +307,8 @@ class Cubby(Owner):
         return freed.value
 
     def prune(self, dry_run: bool = False, template_bytes: int = 0) -> int:
-        given = options(_abi.PruneOptions, dry_run=dry_run, template_bytes=template_bytes)
+        given = options(_abi.PruneOptions, dry_run=dry_run, template_bytes=count_in(
+            template_bytes, "template_bytes", 0, (1 << 63) - 1))
         freed = ctypes.c_uint64()
         self._handle.wait(lib.cubby_prune, ctypes.byref(given), ctypes.byref(freed))
         return freed.value

@@ -132,7 +132,7 @@ class Provider(Owner):
     def close(self) -> None:
         """Shuts down (unless it was opened with `leave`) and ends the use of the object."""
         if self._at_exit is not None:
-            self._at_exit()
+            waiting(self._at_exit)
         super().close()
 
     # -- acquire

@@ -3,11 +3,14 @@
 
 import ctypes
 import inspect
+import json
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
+from conftest import BUILD
 from support import ROOT, package
 
 from cubby import _abi, _library
@@ -145,6 +148,19 @@ def test_a_missing_library_says_what_to_install(monkeypatch):
     monkeypatch.setenv("CUBBY_LIBRARY", "/nonexistent/libcubby.so.0")
     with pytest.raises(ImportError, match="apt-get install .*libarchive"):
         _library.load()
+
+
+def test_where_make_install_puts_it_is_looked_at(monkeypatch):
+    monkeypatch.delenv("CUBBY_LIBRARY")
+    listed = json.loads(subprocess.run(["meson", "introspect", "--installed", BUILD], check=True,
+                                       capture_output=True, text=True).stdout)
+    options = json.loads(subprocess.run(["meson", "introspect", "--buildoptions", BUILD],
+                                        check=True, capture_output=True, text=True).stdout)
+    prefix = next(o["value"] for o in options if o["name"] == "prefix")
+    (folder,) = {Path(to).parent for to in listed.values()
+                 if Path(to).name.startswith("libcubby.so.")}
+    assert str(Path("/usr/local") / folder.relative_to(prefix) / _library.SONAME) in \
+        _library.candidates()
 
 
 def test_a_library_of_another_version_is_refused(monkeypatch):

@@ -146,8 +146,11 @@ def test_writing(box):
         box.write("/tmp/py/none/file", "x", parents=False)
     with pytest.raises(IsADirectoryError):
         box.write("/tmp/py", "x")
-    with pytest.raises(ValueError):
-        box.write("/tmp/py/x", "x", mode=0o10000)
+    for mode in (0o10000, 0):  # 0 would mean 0644
+        with pytest.raises(ValueError):
+            box.write("/tmp/py/x", "x", mode=mode)
+        with pytest.raises(ValueError):
+            box.mkdir("/tmp/py/x", mode=mode)
     with pytest.raises(ValueError):
         box.write("/tmp/py/x", "x", user="nosuch")
     with pytest.raises(PermissionError):
@@ -156,11 +159,48 @@ def test_writing(box):
         box.read("/tmp/py/new/deep/file", user="1234:1234")
 
 
+def test_content_of_all_kinds(any_box):
+    for data, want in ((b"ab", b"ab"), (bytearray(b"ab"), b"ab"), (memoryview(b"abcd")[::2], b"ac"),
+                       ("ü\udcff", b"\xc3\xbc\xff"), ("", b"")):
+        any_box.write("/tmp/py/kind", data)
+        assert any_box.read("/tmp/py/kind") == want
+    for data, kind in ((5, TypeError), (None, TypeError), ([1], TypeError), ("\ud800", ValueError)):
+        with pytest.raises(kind):
+            any_box.write("/tmp/py/kind", data)
+    assert any_box.read("/tmp/py/kind") == b""
+
+
+def test_a_stream_takes_all_that_is_written(any_box):
+    data = os.urandom(MIB + 17)
+    with any_box.open("/tmp/py/stream", "wb") as out:
+        assert out.write(data) == len(data) and out.write(b"") == 0
+    with any_box.open("/tmp/py/stream", "rb") as file:
+        assert file.readall() == data
+
+
+def test_a_stream_that_comes_too_late_publishes_nothing(any_box):
+    """Nobody waits for it any more: the old content stays."""
+    any_box.write("/tmp/py/late", "old")
+
+    def late():
+        stream = any_box.open("/tmp/py/late", "w")
+        time.sleep(0.5)
+        return stream
+
+    async def give_up():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(package.in_thread(late), 0.2)
+
+    asyncio.run(give_up())
+    time.sleep(1)
+    assert any_box.read_text("/tmp/py/late") == "old"
+
+
 def test_streams(box):
     data = os.urandom(3 * MIB + 17)
     with box.open("/tmp/py/stream", "w") as out:
         assert out.writable() and not out.readable()
-        out.writeall(data)
+        out.write(data)
         assert not box.exists("/tmp/py/stream")  # not before it is closed
     with box.open("/tmp/py/stream") as file:
         assert file.readall() == data
@@ -180,13 +220,13 @@ def test_streams(box):
 def test_a_stream_that_is_not_finished_leaves_the_old(box):
     box.write("/tmp/py/kept", "old")
     with pytest.raises(ZeroDivisionError), box.open("/tmp/py/kept", "w") as out:
-        out.writeall(b"new" * 100_000)
+        out.write(b"new" * 100_000)
         raise ZeroDivisionError
     out = box.open("/tmp/py/kept", "w")
-    out.writeall(b"new")
+    out.write(b"new")
     out.discard()
     out = box.open("/tmp/py/kept", "w")
-    out.writeall(b"new")
+    out.write(b"new")
     del out
     gc.collect()
     assert box.read_text("/tmp/py/kept") == "old"
@@ -302,6 +342,17 @@ def test_copies(box, tmp_path):
         box.copy_in(tmp_path / "nosuch", "/tmp/py")
     with pytest.raises(FileNotFoundError):
         box.copy_out("/tmp/py/nosuch", tmp_path)
+
+
+def test_an_error_in_the_last_call_of_progress_is_raised():
+    """Of a copy that was done before it could be noticed."""
+    from cubby import files
+
+    def broken(*_):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), files._Copy(progress=broken) as copy:
+        assert copy._go_on(None, 1, 1, 1) is False
 
 
 def test_a_copy_ends_when_it_is_told_to(box, tmp_path):

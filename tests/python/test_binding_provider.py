@@ -279,6 +279,21 @@ def test_ctrl_c_abandons_an_acquire(script):  # noqa: F811
     assert running.process.returncode == 0 and "interrupted" in running.out, running.err
 
 
+def test_the_end_of_a_provider_hears_ctrl_c(provider):  # noqa: F811
+    """Only the main thread hears it, so another one waits for the boxes."""
+    opened = provider()
+    opened.acquire("a", "b")
+    threads, end = [], opened._at_exit
+
+    def ends():
+        threads.append(threading.current_thread())
+        end()
+
+    opened._at_exit = ends
+    opened.close()
+    assert len(threads) == 1 and threads[0] is not threading.main_thread() and opened.closed
+
+
 def test_a_program_that_ends_takes_its_boxes_with_it(script, home):  # noqa: F811
     running = script("""
         import cubby

@@ -47,8 +47,32 @@ def test_input(fake):  # noqa: F811
     result = fake.run(["cat"], input=data)
     assert result.stdout == data and result.code == 0
     assert fake.run(["cat"], input=b"").stdout == b""
+    assert fake.run(["cat"], input="text ü").text == "text ü"
+    assert fake.run(["cat"], input=bytearray(b"abc")).stdout == b"abc"
     # a command that does not want its input is no error
     assert fake.run(["true"], input=data).code == 0
+
+
+def test_input_that_is_none_starts_nothing(fake):  # noqa: F811
+    for input, kind in ((5, TypeError), ("\ud800", ValueError), ([b"a"], TypeError)):
+        with pytest.raises(kind):
+            fake.run(["stubborn", "1000"], input=input)
+        with pytest.raises(kind):
+            asyncio.run(fake.run_async(["stubborn", "1000"], input))
+    for how in ({"stdin": True}, {"detach": True}):
+        with pytest.raises(TypeError, match="exec"):
+            fake.run(["stubborn", "1000"], **how)
+    assert not any("stubborn" in p.command for p in fake.processes())
+
+
+def test_input_is_never_read_beyond_its_ends(fake):  # noqa: F811
+    with fake.exec(["cat"], stdin=True) as running:
+        for offset in (-1, 4, 1 << 40):
+            with pytest.raises(ValueError):
+                running.write_some(b"abc", offset)
+        running.write("abc")
+        running.close_stdin()
+        assert next(iter(running)).data == b"abc"
 
 
 def test_input_async(fake):  # noqa: F811
@@ -191,6 +215,11 @@ def test_signal_and_resize(fake):  # noqa: F811
     with fake.exec(["winsize"], tty=True, stdin=True) as running:
         running.resize(30, 40)
         assert running.next_event(5).data.split() == [b"30", b"40"]
+        for rows, columns in ((0, 80), (65536, 80), (24, -1)):  # would wrap around
+            with pytest.raises(ValueError):
+                running.resize(rows, columns)
+            with pytest.raises(ValueError):
+                fake.exec(["true"], tty=True, rows=rows or -1, columns=columns)
         running.signal(15)
         assert running.wait(5).code == 143
 
@@ -342,6 +371,56 @@ def test_garbage_closes_handles(home):  # noqa: F811
     assert len(os.listdir("/proc/self/fd")) <= before + 1
 
 
+def test_a_handle_that_goes_while_its_parent_is_looked_at(fake):  # noqa: F811
+    """The collector may run anywhere, also while a call holds the lock of the parent."""
+    running = fake.exec(["sleep", "100"])
+    done = []
+
+    def look():
+        with fake._handle._lock:
+            running.close()
+        done.append(True)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert done and fake.run(["true"]).code == 0
+
+
+def test_what_fails_when_it_is_given_back(fake):  # noqa: F811
+    """The thread of an abandoned call goes on to serve others."""
+    from cubby import _call
+
+    def broken(_):
+        raise ZeroDivisionError
+
+    job = _call._Job(lambda: time.sleep(0.2), broken)
+    _call._workers.start(job)
+    job.abandon()
+    time.sleep(0.5)
+    idle = len(_call._workers.idle)
+    assert idle >= 1
+    for _ in range(idle + 1):
+        assert fake.run(["echo", "on"]).text == "on\n"
+
+
+def test_where_no_thread_can_be_made(fake, monkeypatch):  # noqa: F811
+    """At the end of the interpreter, from 3.12 on, say in a program's own atexit."""
+    from cubby import _call
+
+    def start(_):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    async def on_a_thread():
+        await package.in_thread(fake.ping)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(_call, "_workers", _call._Workers())
+    assert fake.run(["echo", "last"]).text == "last\n"
+    with pytest.raises(package.StateError):
+        asyncio.run(on_a_thread())
+
+
 # ------------------------------------------------------------------- Ctrl-C --
 
 @pytest.mark.parametrize("wait", [
@@ -395,13 +474,19 @@ def test_ctrl_c_leaves_handles_in_order(script):  # noqa: F811
 
 # ------------------------------------------------- fork, and the end of all --
 
-def _in_child(box, home, queue):  # noqa: F811
+def _in_child(box, home, running, queue):  # noqa: F811
     for call in (lambda: box.run(["true"]), lambda: home.boxes(), lambda: box.ping()):
         try:
             call()
             queue.put("worked")
         except package.StateError as problem:
             queue.put(str(problem))
+    try:
+        running.fileno()
+        queue.put("worked")
+    except package.StateError as problem:
+        queue.put(str(problem))
+    running.close()
     box.close()
     with package.Cubby(home.home) as own, own.box(box.id) as again:
         queue.put(again.run(["echo", "own"]).text)
@@ -410,12 +495,14 @@ def _in_child(box, home, queue):  # noqa: F811
 def test_a_forked_child_does_not_touch_the_parents(fake, home):  # noqa: F811
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
-    child = context.Process(target=_in_child, args=(fake, home, queue))
+    running = fake.exec(["sleep", "100"])
+    child = context.Process(target=_in_child, args=(fake, home, running, queue))
     child.start()
-    answers = [queue.get(timeout=20) for _ in range(4)]
+    answers = [queue.get(timeout=20) for _ in range(5)]
     child.join(20)
     assert child.exitcode == 0
-    assert all("parent process" in answer for answer in answers[:3]) and answers[3] == "own\n"
+    assert all("parent process" in answer for answer in answers[:4]) and answers[4] == "own\n"
+    assert running.fileno() >= 0 and running.poll_event() is None
     assert fake.run(["echo", "still"]).text == "still\n"
 
 

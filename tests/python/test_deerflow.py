@@ -257,6 +257,12 @@ def test_texts_of_both_streams(files):
     assert run("cd /tmp; A=1; pwd") == "/tmp\n" and run("echo $A.$PWD") != "1./tmp\n"
 
 
+@pytest.mark.parametrize("seconds, text", [
+    (1, "1"), (2.0, "2"), (0.5, "0.5"), (86_400, "86400"), (1_234_567, "1234567"), (0.1, "0.1")])
+def test_the_line_of_a_timeout(seconds, text):
+    assert binding.timeout_text(seconds) == f"Error: command timed out after {text} seconds"
+
+
 def test_timeouts(files):
     start = time.monotonic()
     assert files.execute_command("echo early; sleep 60", timeout=1) == \
@@ -384,7 +390,8 @@ def test_downloads(files):
     files.write_file("/mnt/user-data/outputs/x", "data")
     assert files.download_file("/mnt/user-data/outputs/x") == b"data"
     assert files.download_file("mnt/user-data/outputs/x") == b"data"
-    for path in ("/etc/passwd", "/mnt/user-datax", "/mnt", "/", "mnt/other"):
+    files.update_file("/mnt/user-data\\x", b"beside it, with a backslash in its name")
+    for path in ("/etc/passwd", "/mnt/user-datax", "/mnt", "/", "mnt/other", "/mnt/user-data\\x"):
         with pytest.raises(PermissionError):
             files.download_file(path)
     for path in ("/mnt/user-data/nosuch", "/mnt/user-data", "/mnt/user-data/outputs/fifo"):

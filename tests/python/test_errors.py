@@ -3,6 +3,7 @@
 
 import errno
 import pickle
+import re
 
 import pytest
 from support import package
@@ -19,6 +20,7 @@ ROWS = [
     ("INVALID", errno.ELOOP, OSError, errno.ELOOP),
     ("INVALID", errno.ENAMETOOLONG, OSError, errno.ENAMETOOLONG),
     ("INVALID", errno.ENOTEMPTY, OSError, errno.ENOTEMPTY),
+    ("INVALID", errno.EXDEV, OSError, errno.EXDEV),
     ("INVALID", errno.E2BIG, OSError, errno.E2BIG),
     ("NOT_FOUND", errno.ENOENT, FileNotFoundError, errno.ENOENT),
     ("NOT_FOUND", 0, FileNotFoundError, errno.ENOENT),
@@ -53,6 +55,27 @@ def test_kinds(code, number, kind, shown):
 
 def test_every_code_has_a_row():
     assert {row[0] for row in ROWS} == {name.removeprefix("E_") for name in _abi.CODES[1:]}
+
+
+def test_what_an_error_carries_travels_too():
+    full = package.CapacityError("full")
+    full.active, full.replicas = 3, 4
+    again = pickle.loads(pickle.dumps(full))
+    assert (again.active, again.replicas, again.code, str(again)) == (3, 4, "CAPACITY", "full")
+    failed = package.CommandFailed("it failed")
+    failed.result = ("what", "it left")
+    assert pickle.loads(pickle.dumps(failed)).result == failed.result
+
+
+@pytest.mark.parametrize("pattern, position", [("a(", 2), ("a\nb[", 3), ("\n\n(", 2), ("*", 0)])
+def test_an_error_of_a_pattern_is_like_that_of_re(pattern, position):
+    from cubby import deerflow
+    problem = deerflow.PatternProblem(package.PatternError("why", position=position), pattern)
+    like = re.error("why", pattern, position)
+    for one in (problem, pickle.loads(pickle.dumps(problem))):
+        assert isinstance(one, re.error) and isinstance(one, ValueError) and str(one) == "why"
+        assert [getattr(one, name) for name in ("msg", "pattern", "pos", "lineno", "colno")] == \
+            [getattr(like, name) for name in ("msg", "pattern", "pos", "lineno", "colno")]
 
 
 def test_a_code_of_a_newer_library():

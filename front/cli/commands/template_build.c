@@ -104,9 +104,9 @@ const struct command command_spare_set = {
         .usage = "[OPTIONS] COUNT IMAGE",
         .summary = "Keep machines of an image ready to be taken",
         .details = "A spare is a machine that runs already and is stopped: the next box of this "
-                   "image and these sizes starts within milliseconds. They end by themselves "
-                   "after ten minutes in which none was taken, and first of all when the host "
-                   "is short of memory.",
+                   "image and these sizes takes it, and neither boots nor restores anything. "
+                   "They end by themselves after ten minutes in which none was taken, and first "
+                   "of all when the host is short of memory.",
         .examples = "cubby spare set 2 python:3.12\n"
                     "cubby spare set 0 python:3.12",
         .options = {machine_options},
