@@ -212,9 +212,8 @@ static int begin_draft(struct unpacking *unpacking, char ret[DRAFT_SIZE], cubby_
 }
 
 /* Moves the draft to its name. */
-static int publish(struct unpacking *unpacking, const char *draft, cubby_error *err)
+static int publish(struct unpacking *unpacking, int dir_fd, const char *draft, cubby_error *err)
 {
-        int dir_fd = unpacking->apart_fd;
         if (renameat(dir_fd, draft, unpacking->parent_fd, unpacking->name) == 0)
                 return 0;
         int problem = errno;
@@ -569,13 +568,19 @@ static int put_same(struct unpacking *unpacking, const struct tree_entry *entry,
                 return cubby_error_set(err, CUBBY_E_PROTOCOL,
                         "'%s' would be another name of a file that is not of this copy",
                         unpacking->full);
+        int at = unpacking->parent_fd;
+        if (linkat(in, last, at, unpacking->name, 0) == 0)
+                return 0;
+        if (errno != EEXIST)
+                return failed(unpacking, "linking", err);
+        /* It may be another user's, who alone could take it out of the folder for drafts. */
         if (begin_draft(unpacking, draft, err) < 0)
                 return -1;
-        if (linkat(in, last, unpacking->apart_fd, draft, 0) < 0)
+        if (linkat(in, last, at, draft, 0) < 0)
                 return failed(unpacking, "linking", err);
-        int result = publish(unpacking, draft, err);
+        int result = publish(unpacking, at, draft, err);
         /* two names of one file: the rename has left both */
-        (void)unlinkat(unpacking->apart_fd, draft, 0);
+        (void)unlinkat(at, draft, 0);
         return result;
 }
 
@@ -618,7 +623,7 @@ static int put_other(struct unpacking *unpacking, const struct tree_entry *entry
                 (void)unlinkat(at, draft, 0);
                 return -1;
         }
-        return publish(unpacking, draft, err);
+        return publish(unpacking, at, draft, err);
 }
 
 /* The root as the folder that is there already. */
@@ -670,7 +675,7 @@ static int name_content(struct unpacking *unpacking, cubby_error *err)
 {
         struct content *content = &unpacking->content;
         cubby_error problem = {0};
-        int result = publish(unpacking, content->draft, &problem);
+        int result = publish(unpacking, content->dir_fd, content->draft, &problem);
         if (result < 0 && problem.sys_errno == EBUSY && !unpacking->options->strict)
                 result = write_over(unpacking, &problem);
         if (result == 0)

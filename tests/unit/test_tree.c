@@ -430,7 +430,10 @@ static void test_all_drafts_elsewhere(void **state)
                 .folder_fd = world->to_fd, .drafts_fd = drafts, .name = "d"};
         if (tree_unpack(&options, &reader, &err) < 0)
                 fail_msg("%s", err.message);
-        assert_int_equal(read(watch, &events, sizeof events), -1); /* all was moved there */
+        /* all was moved there, but the second name, which came to be in one step */
+        assert_true(read(watch, &events, sizeof events) > 0);
+        assert_true(strcmp(events.event.name, "same") == 0 || strcmp(events.event.name, "f") == 0);
+        assert_int_equal(read(watch, &events, sizeof events), -1);
         static const char *const names[] = {"f", "same", "link", "fifo"};
         for (size_t i = 0; i < 4; i++) {
                 assert_int_equal(fstatat(folder, names[i], &info, AT_SYMLINK_NOFOLLOW), 0);
