@@ -17,6 +17,9 @@ from pathlib import Path
 
 import pytest
 
+# A shell that runs a half of the suites in the background has it ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("CUBBY_BUILD", ROOT / "build")).resolve()
 IMAGES = Path(os.environ.get("CUBBY_TEST_IMAGES", BUILD / "test-images")).resolve()

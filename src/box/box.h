@@ -32,6 +32,7 @@ struct cubby {
         struct log log;
         cubby_progress_fn progress;
         void *progress_data;
+        bool unattended; /* a keeper: no person reads its log */
 };
 
 /*

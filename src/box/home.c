@@ -65,7 +65,8 @@ static bool was_announced(const cubby *host)
 
 void box_announce_emulation(const cubby *host)
 {
-        if (!was_announced(host))
+        /* who has nobody to tell does not use the notice up */
+        if (!host->unattended && host->log.write != NULL && !was_announced(host))
                 log_line(&host->log, LOG_WARNING,
                         "no usable KVM here: boxes are emulated (TCG), slower, and emulation is no "
                         "security boundary; see cubby doctor");

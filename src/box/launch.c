@@ -113,8 +113,7 @@ int shim_launch(const cubby_box *box, enum shim_mode mode, char *const *warmups,
         return spawn_detached(&options, ret_pidfd, err);
 }
 
-/* Emulation that nobody asked for is never silent. */
-static void tell_isolation(const cubby_box *box, const char *isolation)
+void box_tell_isolation(const cubby_box *box, const char *isolation)
 {
         log_line(&box->cubby->log, LOG_INFO, "box '%s': isolation %s", box->config.name, isolation);
         if (strcmp(isolation, "emulated") == 0 && strcmp(box->config.accel, "auto") == 0)
@@ -138,7 +137,7 @@ static int read_report(
                 box_progress(box->cubby, "boot", report->text, 0, 0);
                 return 0;
         case REPORT_MACHINE:
-                tell_isolation(box, report->text);
+                box_tell_isolation(box, report->text);
                 return 0;
         case REPORT_READY:
                 return 1;

@@ -41,4 +41,7 @@ int shim_wait_ready(const cubby_box *box, int status, struct shim_report *ret, c
 /* After a failure: it writes its exit file and ends by itself; else it is killed. */
 void shim_clean_up(const cubby_box *box, int pidfd);
 
+/* To the log: what isolates the box. Emulation that nobody asked for is never silent. */
+void box_tell_isolation(const cubby_box *box, const char *isolation);
+
 #endif

@@ -344,8 +344,10 @@ int saved_claim_start(cubby_box *box, cubby_error *err)
         if (FAULT_POINT(NULL, "claim.send", err) < 0)
                 return -1;
         if ((kind == SPARE_WARM || saved_turn(box->cubby, &turn, &problem) == 0) &&
-                send_claim(box, &problem) == 0)
+                send_claim(box, &problem) == 0) {
+                box_tell_isolation(box, isolation);
                 return 1;
+        }
         if (problem.code == CUBBY_E_STATE) { /* another start was first, or a removal */
                 if (err != NULL)
                         *err = problem;

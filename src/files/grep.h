@@ -54,6 +54,6 @@ typedef int grep_line(void *data, uint64_t number, const char *text, size_t size
 /* Returns 0 at the end of the text, what `line` returned, or -1: CUBBY_E_LIMIT for a pattern
  * that explodes, or as the pause says. Not for two threads at once. */
 int grep_text(struct grep *grep, const uint8_t *text, size_t size, struct grep_pace *pace,
-        grep_line *line, void *data, cubby_error *err);
+        grep_line *tell, void *data, cubby_error *err);
 
 #endif

@@ -8,8 +8,8 @@ import os
 import random
 import shutil
 import statistics
-import sys
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -23,7 +23,7 @@ WORDS = """the def class return import self value result for in if else None Tru
 read write file path name data list item count size error handle buffer""".split()
 # (what it is, for the agent, for grep -E)
 PATTERNS = [("a word", "needle_", "needle_"), ("a class", r"needle_\d+ = \w+", r"needle_[0-9]+ = \w+"),
-            ("alternatives", "TODO|FIXME", "TODO|FIXME"), ("no fixed text", r"\b\d{3,}\b", r"\b[0-9]{3,}\b"),
+            ("alternatives", "NOTE|ISSUE", "NOTE|ISSUE"), ("no fixed text", r"\b\d{3,}\b", r"\b[0-9]{3,}\b"),
             ("in every tenth line", r"def \w+ class", r"def \w+ class")]
 
 
@@ -37,7 +37,7 @@ def tree():
                 lines.append("    " * rng.randint(0, 3) + " ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 8))))
                 size += len(lines[-1]) + 1
             if number % 40 == 0:
-                lines[10] = f"    needle_{1000 + number} = TODO"
+                lines[10] = f"    needle_{1000 + number} = NOTE"
             text = "\n".join(lines)[:4095].encode() + b"\n"
             info = tarfile.TarInfo(f"tree/{number % 20}/{number // 20 % 10}/f{number}.py")
             info.size = len(text)

@@ -210,7 +210,7 @@ def compare_patterns(probe, rng):
 
 EXPRESSIONS = [
     "needle", "Needle", "NEEDLE", "x", "", "^", "$", "^$", "a.c", r"a\.c", r"\d+", r"\bneedle\b",
-    r"\w+\s+\w+", r"\W", r"\S+@\S+", r"[A-Z]{2,}", "TODO|FIXME", "(TODO|FIXME|XXX):", "foo|", "|foo",
+    r"\w+\s+\w+", r"\W", r"\S+@\S+", r"[A-Z]{2,}", "NOTE|ISSUE", "(NOTE|ISSUE|XXX):", "foo|", "|foo",
     "(foo|b)ar", "(?:foo|bar)+baz", "(foo)?bar", "(foo)*", "fo{2}", "fo{2}b", "fo{0}b", "fo{0,1}b",
     "[ab]{2,3}foo", "f.*r", "f.*?r", "f.+$", "^def ", r"^\s*import\s+os", r"import\s+(\w+)",
     "needle(?=s)", "needle(?!s)", "(?<=x)needle", "(?<!x)needle", "(?P<n>a)(?P=n)", r"(a)\1",
@@ -245,7 +245,7 @@ BAD = [("(", 1), ("é(", 2), ("日本[a", 4), ("a)", 1), ("*a", 0), ("a**", 2), 
 
 
 def random_texts(rng):
-    words = ["needle", "Needle", "needles", "xneedle", "foo", "bar", "fooo", "baz", "TODO:", "FIXME", "XXX:", "def f(x):",
+    words = ["needle", "Needle", "needles", "xneedle", "foo", "bar", "fooo", "baz", "NOTE:", "ISSUE", "XXX:", "def f(x):",
              "import os", "  import\tos.path", "a.c", "abc", "aabb", "aa", "sky", "\u212aelvin", "\u017fky",
              "éa", "É", "ü", "ß", "ẞ", "日本語", "user@example.org", "10.0.0.1", "https://x", "\"quoted\"",
              "=>", "->", "f()", "{", "}", "a{x", "[", "]", "\\", "#", "'", "_", "-", "12", "needle = 5",
@@ -323,7 +323,7 @@ def odd_name(rng):
 
 
 def content(rng):
-    lines = [rng.choice([b"needle", b"hay", b"def f(x):", b"TODO: x", b"\xff\xfe", "é日".encode(), b"",
+    lines = [rng.choice([b"needle", b"hay", b"def f(x):", b"NOTE: x", b"\xff\xfe", "é日".encode(), b"",
                          b"x" * 300, b"y" * 2100, b"a,b\r"]) + rng.choice([b"", b" needle", b" 12"])
              for _ in range(rng.randint(0, 12))]
     text = b"\n".join(lines) + rng.choice([b"", b"\n"])
@@ -403,7 +403,7 @@ def compare_trees(probe, rng, base):
                           ask_glob(probe, root, pattern, folders_too, most), glob(root, pattern, folders_too, most))
         for source, flags, pattern in (("needle", "-", None), ("NEEDLE", "-", "*.py"), ("NEEDLE", "c", None),
                                        ("", "-", None), (r"^def \w", "-", "**/*.txt"), (r"\d", "-", None), ("é", "-", None),
-                                       ("a,b$", "-", None), ("TODO|hay", "c", "*/*"), ("f(x)", "l", None)):
+                                       ("a,b$", "-", None), ("NOTE|hay", "c", "*/*"), ("f(x)", "l", None)):
             for most in (100000, 5, 1):
                 count += 1
                 regex = re.compile(re.escape(source) if "l" in flags else source, 0 if "c" in flags else re.IGNORECASE)

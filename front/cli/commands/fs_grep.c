@@ -132,7 +132,7 @@ const struct command command_fs_grep = {
                 "searched. Lines are cut to 200 characters. The exit code is 1 when nothing is "
                 "found. Templates of --format know .Path, .Line and .Text.",
         .examples = "cubby fs grep web 'def \\w+_test' /srv\n"
-                    "cubby fs grep -i --glob '*.py' web todo",
+                    "cubby fs grep -i --glob '*.py' web 'def main'",
         .options = {options},
         .settings_size = sizeof(struct grep_settings),
         .min_args = 2,

@@ -107,7 +107,7 @@ static int watch_spares(struct keeper *keeper, cubby_error *err)
         return 0;
 }
 
-/* A machine has just been taken, and has the processors for now. */
+/* A machine has just been taken, and has the processors first. */
 static void note_use(struct keeper *keeper)
 {
         keeper->used_ms = clock_monotonic_ms();

@@ -83,6 +83,7 @@ static int keep(struct keeper *keeper, char **argv, cubby_error *err)
         AUTO_LOCK int lock = -1;
         if (box_home_open(&options, &keeper->host, err) < 0 || plan(keeper, argv, err) < 0)
                 return -1;
+        keeper->host->unattended = true;
         cubby_error taken = {0};
         if (take_lock(keeper, &lock, &taken) < 0)
                 return taken.code == CUBBY_E_TIMEOUT

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "box/shim/shim.h"
 
+#include <malloc.h>
 #include <string.h>
+
+#define HEAP_KEPT (128 * 1024)
 
 static int mode_of(const char *word)
 {
@@ -24,6 +27,9 @@ int main(int argc, char **argv)
         int mode = argc > 2 ? mode_of(argv[2]) : SHIM_BOOT;
         if (mode < 0 || argc > 3 + (int)SHIM_WARMUPS_MAX)
                 return 2;
+        /* What a large copy needed goes back when it is over: a shim waits most of its life. */
+        (void)mallopt(M_MMAP_THRESHOLD, HEAP_KEPT);
+        (void)mallopt(M_TRIM_THRESHOLD, HEAP_KEPT);
         const struct shim_options options = {.find_engine = engine_find,
                 .mode = (enum shim_mode)mode,
                 .warmups = argc > 3 ? argv + 3 : NULL,
