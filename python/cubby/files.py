@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import io
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from . import _abi
 from ._call import (SLICE, Handle, Owner, Path, bytes_in, count_in, descriptor, free_with,
                     milliseconds, options, path_in, text_in, text_out, waiting)
 from ._library import lib
-from .errors import BusyError, ClosedError, Error, InvalidError, PatternError, TimedOutError
+from .errors import (BusyError, ClosedError, Error, InvalidError, PatternError, StateError,
+                     TimedOutError)
 
 STREAM_PIECE = 256 << 10
 RESULTS_MAX = 100_000
@@ -99,13 +101,14 @@ Matches = list[Match]
 
 class FileStream(Owner, io.RawIOBase):
     """A file of a box, of any size in constant memory. What is written is there when the
-    stream is closed without an error, and not before (but with append)."""
+    stream is closed without an error, and not before (but with append). After a read or
+    write that Ctrl-C has ended it gives and takes nothing more, and publishes nothing."""
 
     def __init__(self, handle: Handle, writing: bool) -> None:
         Owner.__init__(self, handle)
         self._writing = writing
         self._ended = False
-        self._timeout: float | None = None
+        self._turn = threading.Lock()  # a call that Ctrl-C abandoned may still be at it
 
     def readable(self) -> bool:
         return not self._writing
@@ -115,11 +118,22 @@ class FileStream(Owner, io.RawIOBase):
 
     def _slices(self, call: Callable[[int], int]) -> int:
         """The call again and again for a moment each, so that a close is noticed."""
+        def turn() -> int:
+            with self._turn:
+                return call(int(SLICE * 1000))
+
         while True:
+            if self._ended:
+                raise StateError("the stream has ended")
             try:
-                return waiting(lambda: call(int(SLICE * 1000)))
+                return waiting(turn)
             except TimedOutError:
                 continue
+            except Exception:
+                raise
+            except BaseException:
+                self._ended = True  # nobody knows how much the call has carried
+                raise
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
@@ -151,7 +165,12 @@ class FileStream(Owner, io.RawIOBase):
         """Publishes what was written; close does it too."""
         if self._writing and not self._ended and not self._handle.closed:
             self._ended = True
-            self._handle.wait(lib.cubby_file_commit, -1)
+
+            def turn() -> int:
+                with self._turn:
+                    return self._handle.call(lib.cubby_file_commit, -1)
+
+            waiting(turn)
 
     def discard(self) -> None:
         """Ends the stream and leaves the old content."""
@@ -179,6 +198,10 @@ class FileStream(Owner, io.RawIOBase):
 class Watch(Owner):
     """What happens in a folder. Iterate, or ask for the next event."""
 
+    def __init__(self, handle: Handle) -> None:
+        super().__init__(handle)
+        self._turn = threading.Lock()  # a call that Ctrl-C abandoned may still be at it
+
     def __enter__(self) -> Watch:
         return self
 
@@ -191,20 +214,26 @@ class Watch(Owner):
     def next_event(self, timeout: float | None = None) -> WatchEvent:
         """TimeoutError when nothing happens in time."""
         left = milliseconds(timeout, -1)
-        event = _abi.WatchEvent()
         while True:
             part = int(SLICE * 1000) if left < 0 else min(left, int(SLICE * 1000))
             try:
-                waiting(lambda: self._handle.call(lib.cubby_watch_next, part,
-                                                  ctypes.byref(event)))
-                break
+                return waiting(lambda: self._take(part))
             except TimedOutError:
                 left -= part if left >= 0 else 0
                 if left == 0:
                     raise
-        kind = _abi.WATCH_KINDS[event.kind - 1].lower()
-        return WatchEvent(kind, text_out(event.path), event.folder,
-                          text_out(getattr(event, "from")))
+
+    def _take(self, timeout_ms: int) -> WatchEvent:
+        event = _abi.WatchEvent()
+        with self._turn:
+            self._handle.enter()  # the event's texts are the watch's own
+            try:
+                self._handle.call(lib.cubby_watch_next, timeout_ms, ctypes.byref(event))
+                kind = _abi.WATCH_KINDS[event.kind - 1].lower()
+                return WatchEvent(kind, text_out(event.path), event.folder,
+                                  text_out(getattr(event, "from")))
+            finally:
+                self._handle.leave()
 
     def __iter__(self) -> Iterator[WatchEvent]:
         """Until the folder itself is gone."""

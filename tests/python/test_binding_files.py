@@ -178,6 +178,51 @@ def test_a_stream_takes_all_that_is_written(any_box):
         assert file.readall() == data
 
 
+def test_a_stream_that_was_interrupted_publishes_nothing(any_box, monkeypatch):
+    from cubby import files
+    any_box.write("/tmp/py/cut", "old")
+    writing, reading = any_box.open("/tmp/py/cut", "w"), any_box.open("/tmp/py/cut")
+    waiting = files.waiting
+
+    def interrupted(call, undo=None):
+        waiting(call, undo)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "waiting", interrupted)
+    for call in (lambda: writing.write(b"new"), lambda: reading.read(1)):
+        with pytest.raises(KeyboardInterrupt):
+            call()
+    monkeypatch.undo()
+    for call in (lambda: writing.write(b"more"), lambda: reading.read(1)):
+        with pytest.raises(package.StateError):
+            call()
+    writing.close()
+    reading.close()
+    assert any_box.read_text("/tmp/py/cut") == "old"
+
+
+def test_a_stream_of_several_threads(any_box):
+    """The library has a stream for one thread at a time; here they take turns."""
+    data = os.urandom(4 * MIB)
+    any_box.write("/tmp/py/turns", data)
+    pieces, problems = [], []
+
+    def work(stream):
+        try:
+            while piece := stream.read(30_000):
+                pieces.append(piece)
+        except BaseException as problem:
+            problems.append(problem)
+
+    with any_box.open("/tmp/py/turns") as stream:
+        threads = [threading.Thread(target=work, args=(stream,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert problems == [] and sum(map(len, pieces)) == len(data)
+
+
 def test_a_stream_that_comes_too_late_publishes_nothing(any_box):
     """Nobody waits for it any more: the old content stays."""
     any_box.write("/tmp/py/late", "old")
