@@ -33,7 +33,8 @@ static int fail(const cubby_error *err, int64_t position)
 
 static void put(const char *text, size_t size)
 {
-        (void)fwrite(text, 1, size, stdout);
+        if (size > 0) /* an empty line has no bytes to point at */
+                (void)fwrite(text, 1, size, stdout);
         (void)putchar(0);
 }
 
