@@ -46,7 +46,7 @@ def tree():
 
 
 def main():
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     work = Path(tempfile.mkdtemp(prefix="cubby-bench-"))
     env = {**os.environ, "CUBBY_HOME": str(work / "home")}
 

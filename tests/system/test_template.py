@@ -107,6 +107,7 @@ def test_nobody_waits_for_a_template_that_is_being_made(home):
         idle(home, "sooner")
         assert served(home, "sooner") == "booted"
         end_keepers(home)  # it waits to make the template
+    build(home)  # for the tests after this one
 
 
 def test_a_clone_is_a_box_like_any_other(home):
