@@ -174,3 +174,30 @@ void cubby_error_clear(cubby_error *err)
         err->sys_errno = 0;
         err->message[0] = '\0';
 }
+
+void cubby_error_file_code(cubby_error *err)
+{
+        if (err == NULL)
+                return;
+        switch (err->sys_errno) {
+        case EINVAL:
+        case EISDIR:
+        case ENOTDIR:
+        case ELOOP:
+        case ENAMETOOLONG:
+        case ENOTEMPTY:
+        case ENXIO:
+        case EXDEV:
+        case EILSEQ:
+                err->code = CUBBY_E_INVALID;
+                break;
+        case EROFS:
+                err->code = CUBBY_E_PERMISSION;
+                break;
+        case EFBIG:
+                err->code = CUBBY_E_LIMIT;
+                break;
+        default:
+                break;
+        }
+}

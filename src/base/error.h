@@ -17,6 +17,9 @@ int cubby_error_set(cubby_error *err, int code, const char *format, ...)
 int cubby_error_errno(cubby_error *err, int error_number, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
 
+/* Behind it, for a call on a path: the code as cubby/files.h promises it for files. */
+void cubby_error_file_code(cubby_error *err);
+
 /* Puts "text: " in front of the present message, keeps the code. Returns -1. */
 int cubby_error_wrap(cubby_error *err, const char *format, ...)
         __attribute__((format(printf, 2, 3)));

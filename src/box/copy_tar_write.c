@@ -19,6 +19,7 @@ struct writing {
         struct archive *archive;
         struct archive_entry *entry;
         int fd;
+        bool given_up;
         const struct copy_look *look;
         struct tree_count *count;
         cubby_error failure; /* of a callback */
@@ -48,6 +49,10 @@ static la_ssize_t write_callback(
         struct archive *archive, void *data, const void *bytes, size_t size)
 {
         struct writing *writing = data;
+        if (writing->given_up) { /* nothing more goes out */
+                errno = ECANCELED;
+                return -1;
+        }
         if (copy_fd_write(writing->fd, bytes, size, writing->look, &writing->failure) < 0) {
                 archive_set_error(archive, EIO, "%s", writing->failure.message);
                 return -1;
@@ -227,8 +232,7 @@ int copy_tar_write(struct tree_reader *reader, const struct tree_record *first, 
                 (void)cubby_error_no_memory(err);
         else if (copy_locale_enter(&locale, err) == 0)
                 result = write_all(&writing, first, err);
-        if (result < 0 && writing.archive != NULL)
-                (void)archive_write_fail(writing.archive); /* nothing more goes out */
+        writing.given_up = result < 0;
         (void)archive_write_free(writing.archive);
         archive_entry_free(writing.entry);
         free(writing.shrank);

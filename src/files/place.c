@@ -22,29 +22,7 @@ int file_error(cubby_error *err, int error_number, const char *format, ...)
         (void)vsnprintf(text, sizeof text, format, args);
         va_end(args);
         (void)cubby_error_errno(err, error_number, "%s", text);
-        if (err == NULL)
-                return -1;
-        switch (error_number) {
-        case EINVAL:
-        case EISDIR:
-        case ENOTDIR:
-        case ELOOP:
-        case ENAMETOOLONG:
-        case ENOTEMPTY:
-        case ENXIO:
-        case EXDEV:
-        case EILSEQ:
-                err->code = CUBBY_E_INVALID;
-                break;
-        case EROFS:
-                err->code = CUBBY_E_PERMISSION;
-                break;
-        case EFBIG:
-                err->code = CUBBY_E_LIMIT;
-                break;
-        default:
-                break;
-        }
+        cubby_error_file_code(err);
         return -1;
 }
 

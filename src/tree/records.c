@@ -86,28 +86,7 @@ void tree_reader_free(struct tree_reader *reader)
 int tree_errno(cubby_error *err, int error_number, const char *what, const char *path)
 {
         (void)cubby_error_errno(err, error_number, "%s '%.512s'", what, path);
-        if (err == NULL)
-                return -1;
-        switch (error_number) {
-        case EINVAL:
-        case EISDIR:
-        case ENOTDIR:
-        case ELOOP:
-        case ENAMETOOLONG:
-        case ENOTEMPTY:
-        case ENXIO:
-        case EXDEV:
-                err->code = CUBBY_E_INVALID;
-                break;
-        case EROFS:
-                err->code = CUBBY_E_PERMISSION;
-                break;
-        case EFBIG:
-                err->code = CUBBY_E_LIMIT;
-                break;
-        default:
-                break;
-        }
+        cubby_error_file_code(err);
         return -1;
 }
 
